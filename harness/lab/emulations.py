@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emulator.runs import EMULATION_FILE, EmulationRecord, read_log
-from harness.report.charts import plain_numbers
-from harness.report.colours import method_style
+from harness.report.charts import method_style, plain_numbers
 from joulefleet.errors import JoulefleetError
 from joulefleet.records import read_record
 from joulefleet.runstore.store import summarise

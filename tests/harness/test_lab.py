@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 import pytest
-import uvicorn
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.support.wait import WebDriverWait
@@ -23,51 +18,16 @@ from selenium.webdriver.support.wait import WebDriverWait
 from emulator.runs import plan, play, start
 from harness.bench.journal import JOURNAL, BenchJournal
 from harness.cli import run as joulefleet
-from harness.lab.folders import Folders
-from harness.lab.server import Lab, make_app
 from joulefleet.runstore import RunStore
 from power import measure_energy
 from power.recording import RecordingWriter
 from tests.harness.browser import browser, console_errors, requested_urls
+from tests.harness.lab_server import Served, serving
 from tests.harness.stored_bench import stored_bench
 from tests.harness.test_emulation_page import SMALL, TEXT
 from tests.power.synthetic import block, config, info
 
 NASTY = '<img src=x onerror="document.title=1">[red]\x1b]0;owned\x07'
-
-
-@dataclass
-class Served:
-    """A lab that answers."""
-
-    lab: Lab
-    port: int
-    folder: Path
-
-    def ask(self, path: str, *, token: str | None = None, **headers: str) -> tuple[int, Any, dict[str, str]]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        word = self.lab.token if token is None else token
-        full = path if path.startswith("/page/") else f"/{word}{path}"
-        connection.putrequest("GET", full, skip_host=True)
-        connection.putheader("Host", headers.pop("host", f"127.0.0.1:{self.port}"))
-        for name, value in headers.items():
-            connection.putheader(name.replace("_", "-"), value)
-        connection.endheaders()
-        answer = connection.getresponse()
-        text = answer.read()
-        connection.close()
-        found = dict(answer.getheaders())
-        is_json = found.get("content-type", "").startswith("application/json")
-        return answer.status, json.loads(text) if is_json else text.decode(), found
-
-    def data(self, path: str) -> Any:
-        status, data, _ = self.ask(path)
-        assert status == 200, data
-        return data
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}/{self.lab.token}/"
 
 
 @pytest.fixture(scope="module")
@@ -78,20 +38,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     (folder / "emulations").mkdir()
     with start(folder / "emulations", index, TEXT) as stored:
         play(stored, index)
-    lab = Lab(Folders((folder / "runs", folder / "emulations")))
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        port = door.getsockname()[1]
-        server = uvicorn.Server(uvicorn.Config(make_app(lab, port), log_level="error"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [door]})
-        thread.start()
-        try:
-            while not server.started:
-                time.sleep(0.01)
-            yield Served(lab, port, folder)
-        finally:
-            server.should_exit = True
-            thread.join()
+    with serving(folder, "runs", "emulations") as found:
+        yield found
 
 
 def run_of(served: Served, kind: str) -> str:

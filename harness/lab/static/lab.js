@@ -4,8 +4,9 @@
   const main = document.getElementById("main"), lead = document.getElementById("lead"), where = document.getElementById("where");
   const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const base = location.pathname.replace(/\/$/, "");
-  const ask = async path => {
-    const answer = await fetch(`${base}/api${path}`);
+  const ask = async (path, said) => {
+    const sent = said && { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(said) };
+    const answer = await fetch(`${base}/api${path}`, sent);
     const data = await answer.json();
     if (!answer.ok) throw new Error(data.error || answer.statusText);
     return data;
@@ -26,16 +27,20 @@
 
   // One view at a time; a view that was left stops asking, and an answer that comes too late is dropped.
   let view = 0;
+  // A question that takes long is asked less often: who records needs the processor more. Returns how to ask at once.
   const every = (ms, get, show) => {
     const mine = view;
+    let turns = 0;
     const turn = async () => {
+      const my_turn = ++turns, began = performance.now(), current = () => mine === view && my_turn === turns;
       try {
         const found = await get();
-        if (mine === view) show(found);
-      } catch (error) { if (mine === view) lead.textContent = `No answer: ${error.message}`; }
-      if (mine === view) setTimeout(turn, document.hidden ? 5 * ms : ms);
+        if (current()) show(found);
+      } catch (error) { if (current()) lead.textContent = `No answer: ${error.message}`; }
+      if (current()) setTimeout(() => current() && turn(), Math.max(document.hidden ? 5 * ms : ms, 4 * (performance.now() - began)));
     };
     turn();
+    return turn;
   };
 
   const axes = (x, y) => {
@@ -82,20 +87,37 @@
     return plot;
   };
 
+  // What people wrote about a run, or one of its jobs, and a place to write more.
+  const notesOf = (root, run, job = "") => {
+    const list = make("ul"), text = make("textarea", { rows: 2, maxLength: 2000, placeholder: "A note; a word like #baseline is a tag, #-baseline takes it away" });
+    const write = make("button", { textContent: "Write" }), said = make("span", { className: "note" });
+    const show = found => list.replaceChildren(...found.notes.filter(n => !job || !n.job || n.job === job).map(n =>
+      make("li", { textContent: `${n.written_utc.slice(0, 16).replace("T", " ")} UTC${n.job ? `, ${n.job}` : ""}: ${n.text}` })));
+    const send = async body => {
+      try { show(await ask(`${address(root, run)}/notes`, body)); if (body) text.value = ""; said.textContent = ""; } catch (error) { said.textContent = error.message; }
+    };
+    write.addEventListener("click", () => send({ text: text.value, job }));
+    send();
+    return make("section", { className: "notes" }, make("h2", { textContent: "Notes" }), list, make("div", { className: "tools" }, text, write, said));
+  };
+
   // Runs.
   const showRuns = () => {
     where.textContent = "";
     const search = make("input", { type: "search", placeholder: "search" });
     const compare = make("button", { textContent: "Compare two", disabled: true });
     const body = make("tbody"), ticked = new Map();
-    const head = make("tr", {}, ...["", "state", "run", "kind", "began", "page"].map(text => make("th", { textContent: text })));
+    const head = make("tr", {}, ...["", "state", "run", "tags", "kind", "began", "page"].map(text => make("th", { textContent: text })));
     main.replaceChildren(make("section", {}, make("div", { className: "tools" }, search, compare),
       make("div", { className: "scroll" }, make("table", {}, make("thead", {}, head), body))));
     let runs = [];
+    const tag = word => {
+      const button = make("button", { className: "state", textContent: `#${word}` });
+      button.addEventListener("click", () => { search.value = `#${word}`; again(); });
+      return button;
+    };
     const fill = () => {
-      const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-      const shown = runs.filter(r => words.every(w => `${r.run} ${r.kind} ${r.state}`.toLowerCase().includes(w)));
-      body.replaceChildren(...shown.map(r => {
+      body.replaceChildren(...runs.map(r => {
         const key = `${r.root}/${r.run}`, tick = make("input", { type: "checkbox", checked: ticked.has(key), ariaLabel: `compare ${r.run}` });
         tick.addEventListener("change", () => {
           if (tick.checked) ticked.set(key, r); else ticked.delete(key);
@@ -104,15 +126,16 @@
         const page = r.page ? make("a", { href: r.page, target: "_blank", rel: "noopener", textContent: "open" }) : "";
         const link = r.kind ? make("a", { href: `#/${r.root}/${r.run}`, textContent: r.run }) : r.run;
         const began = (r.created_utc || "").slice(0, 16).replace("T", " ");
-        return make("tr", {}, make("td", {}, tick), make("td", {}, badge(r.state)), make("td", {}, link),
-          make("td", { textContent: r.kind || r.problem }), make("td", { textContent: began }), make("td", {}, page));
+        return make("tr", {}, make("td", {}, tick), make("td", {}, badge(r.state)), make("td", {}, link), make("td", {}, ...r.tags.map(tag)),
+          make("td", { textContent: [r.kind, r.problem].filter(Boolean).join("; ") }), make("td", { textContent: began }), make("td", {}, page));
       }));
     };
-    search.addEventListener("input", fill);
+    search.addEventListener("input", () => again());
     compare.addEventListener("click", () => { location.hash = `#compare/${[...ticked.keys()].join("|")}`; });
-    every(3000, () => ask("/runs"), found => {
+    const again = every(3000, () => ask(`/runs?words=${encodeURIComponent(search.value)}`), found => {
       const going = found.runs.filter(r => r.state === "running").length;
-      lead.textContent = `${found.runs.length} runs, ${going} going on; in ${found.roots.join(", ")}`;
+      const some = found.runs.length < found.all ? `${found.runs.length} of ${found.all} runs` : `${found.all} runs`;
+      lead.textContent = `${some}, ${going} going on; in ${found.roots.join(", ")}`;
       if (JSON.stringify(found.runs) !== JSON.stringify(runs)) { runs = found.runs; fill(); }
     });
   };
@@ -128,9 +151,6 @@
       if (now.origin) title.append(" ", make("span", { className: `badge ${now.origin}`, textContent: now.origin }));
       const problems = [];
       if (now.problem) problems.push(now.problem);
-      if (now.silent_s > 2.5) problems.push(`No sample for ${number(now.silent_s, 2)} s: is the meter connected?`);
-      if (now.power_w != null && now.power_w < 0) problems.push("The power is negative: a charger, or swapped leads.");
-      if (now.power_w === 0) problems.push("The power is zero: a loose lead?");
       if (job && job.attempt > 1) problems.push(`Attempt ${job.attempt}; the last one failed: ${job.error}`);
       said.hidden = !problems.length;
       said.textContent = problems.join(" ");
@@ -155,9 +175,9 @@
     main.replaceChildren(
       make("div", { className: "tools" }, make("label", {}, whole, " whole recording instead of the last minute")), live,
       make("section", {}, make("h2", { textContent: "Jobs" }), make("div", { className: "scroll" }, make("table", {}, make("thead", {}, head), body))),
-      make("section", {}, make("h2", { textContent: "Recordings" }), list));
+      make("section", {}, make("h2", { textContent: "Recordings" }), list), notesOf(root, run));
     const cards = new Map();
-    every(1000, () => ask(`${address(root, run)}${whole.checked ? "?whole=1" : ""}`), found => {
+    every(500, () => ask(`${address(root, run)}${whole.checked ? "?whole=1" : ""}`), found => {
       const counts = Object.entries(found.counts || {}).map(([state, n]) => `${n} ${state}`).join(", ");
       lead.replaceChildren(badge(found.state), ` ${counts}`, found.left_s ? `, about ${clock(found.left_s)} left` : "", found.waits_for ? `; ${found.waits_for}` : "");
       const jobs = Object.fromEntries((found.jobs || []).map(j => [j.name, j]));
@@ -178,12 +198,12 @@
   // A finished recording.
   const showRecording = (root, run, recording) => {
     where.textContent = recording;
-    const place = make("div", { className: "chart" }), said = make("p", { className: "note" }), back = make("button", { textContent: "Whole recording" });
-    main.replaceChildren(make("section", {}, make("div", { className: "tools" }, back, make("a", { href: `#/${root}/${run}`, textContent: "back to the run" })), place, said));
+    const place = make("div", { className: "chart" }), said = make("p", { className: "note" });
+    const tools = make("div", { className: "tools" }), job = (recording.match(/^jobs\/([^/]+)$/) || [])[1];
+    main.replaceChildren(make("section", {}, tools, place, said), notesOf(root, run, job));
     const question = `recording=${encodeURIComponent(recording)}`;
     const mine = view;
-    let cursors = [], plot;
-    const idle = "Drag to zoom. Click two places for the joules between them.";
+    let cursors = [], plot, length = 0, seen = [0, 0], asked = 0;
     const marks = { hooks: { draw: u => {
       const { ctx } = u, { top, height } = u.bbox;
       ctx.save(); ctx.strokeStyle = css("--ink"); ctx.lineWidth = 1.5 * devicePixelRatio;
@@ -199,11 +219,18 @@
     };
     const show = async (from, to) => {
       const points = Math.max(200, Math.round(place.clientWidth || 800));
-      const began = performance.now();
-      const t = await ask(`${address(root, run)}/trace?${question}&points=${points}${from == null ? "" : `&from=${from}&to=${to}`}`);
-      if (mine !== view) return;
+      const began = performance.now(), turn = ++asked;
+      if (to != null) { // at least two samples wide, and inside
+        const wide = Math.min(length, Math.max(to - from, 1e-3));
+        seen = [Math.min(Math.max(0, from), length - wide), 0];
+        seen[1] = seen[0] + wide;
+      }
+      const t = await ask(`${address(root, run)}/trace?${question}&points=${points}${to == null ? "" : `&from=${seen[0]}&to=${seen[1]}`}`);
+      if (mine !== view || turn !== asked) return;
+      length = t.length_s;
+      if (to == null) seen = [0, length];
       if (!plot) {
-        plot = powerChart(place, { plugins: [marks], selects: (a, b) => { plot.setSelect({ width: 0, height: 0 }, false); show(a, b); } });
+        plot = powerChart(place, { plugins: [marks], selects: (a, b) => { plot.setSelect({ width: 0, height: 0 }, false); shows(a, b); } });
         plot.over.addEventListener("click", event => {
           if (cursors.length === 2) cursors = [];
           cursors.push(plot.posToVal(event.offsetX, "x"));
@@ -211,14 +238,28 @@
           plot.redraw();
           if (cursors.length === 2) energy().catch(error => { said.textContent = error.message; });
         });
+        plot.over.addEventListener("wheel", event => {
+          event.preventDefault();
+          if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) pan(Math.sign(event.deltaX || event.deltaY) / 4);
+          else zoom(event.deltaY < 0 ? 0.5 : 2, plot.posToVal(event.offsetX, "x"));
+        }, { passive: false });
       }
       plot.setData([t.t, t.high, t.low]);
       lead.textContent = `${clock(t.length_s)}, shown in ${Math.round(performance.now() - began)} ms; numbers are ${t.origin}`;
-      document.documentElement.dataset.drawn = `${t.t.length}`;
+      Object.assign(document.documentElement.dataset, { drawn: `${t.t.length}`, view: seen.join(" "), took: performance.now() - began });
     };
-    said.textContent = idle;
-    back.addEventListener("click", () => show());
-    show().catch(error => { lead.textContent = error.message; });
+    const shows = (...stretch) => show(...stretch).catch(error => { lead.textContent = error.message; });
+    const pan = part => shows(seen[0] + part * (seen[1] - seen[0]), seen[1] + part * (seen[1] - seen[0]));
+    const zoom = (factor, at = (seen[0] + seen[1]) / 2) => shows(at + (seen[0] - at) * factor, at + (seen[1] - at) * factor);
+    const tool = (textContent, ariaLabel, act) => {
+      const button = make("button", { textContent, ariaLabel });
+      button.addEventListener("click", act);
+      return button;
+    };
+    tools.append(tool("Whole recording", "whole recording", () => shows()), tool("\u25c0", "earlier", () => pan(-0.5)), tool("\u25b6", "later", () => pan(0.5)),
+      tool("+", "zoom in", () => zoom(0.5)), tool("\u2212", "zoom out", () => zoom(2)), make("a", { href: `#/${root}/${run}`, textContent: "back to the run" }));
+    said.textContent = "Drag or turn the wheel to zoom, with Shift to move. Click two places for the joules between them.";
+    shows();
   };
 
   // Emulations.
@@ -237,10 +278,10 @@
       legend: { show: emulations.length <= 12 },
     }, [xs, ...data], place);
   };
-  const emulationView = ask_all => {
+  const emulationView = (ask_all, ...below) => {
     const bar = make("progress", { max: 1 }), charts = ["time", "energy", "day"].map(() => make("div", { className: "chart" }));
     const titles = ["Accuracy against time of the rounds", "Accuracy against energy, every probe counted", "Devices that could take part"];
-    main.replaceChildren(bar, ...charts.map((c, i) => make("section", {}, make("h2", { textContent: titles[i] }), c)));
+    main.replaceChildren(bar, ...charts.map((c, i) => make("section", {}, make("h2", { textContent: titles[i] }), c)), ...below);
     let last = "";
     every(2000, ask_all, found => {
       bar.value = found.share ?? 0;
@@ -297,7 +338,7 @@
       if (inside.length) return showRecording(root, run, inside.join("/"));
       where.textContent = run;
       const found = await ask(address(root, run));
-      if (found.emulations) emulationView(() => ask(address(root, run)));
+      if (found.emulations) emulationView(() => ask(address(root, run)), notesOf(root, run));
       else showBench(root, run);
     } catch (error) { lead.textContent = error.message; }
   };
