@@ -11,6 +11,7 @@ A debt is brought up to date only when its device is asked about, so the cost do
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ LOOKED = 1000
 """Batteries that stand for the fleet's."""
 LEVELS = {"battery_low": 0.1, "battery_median": 0.5}
 """Columns of the table of rounds: quantiles of the batteries' levels at the check-in."""
+CHUNK = 1 << 17
+"""Batteries that are looked at at a time: bounds the memory of a large fleet."""
 _FOR_EVER_NS = 2.0**62
 """More than any wait, and still a time when it is added to one."""
 
@@ -69,6 +72,15 @@ class Batteries:
         self._safe_ns = np.full(n, NEVER_NS)
         self._empty = np.empty(0, np.int64)
         self._look_ahead(np.flatnonzero(self._has_battery))
+
+    def some(self, devices: Ids, fleet: FleetState, conditions: Conditions) -> Batteries:
+        """Those of these devices as they are now, numbered from 0 on."""
+        own = copy.copy(self)
+        own._fleet, own._conditions = fleet, conditions
+        for name in ("_has_battery", "_modelled", "_debt_j", "_since_ns", "_safe_ns"):
+            setattr(own, name, getattr(self, name)[devices])
+        own._empty = np.flatnonzero(np.isin(devices, self._empty))
+        return own
 
     def level(self, t_ns: int, devices: Ids) -> Array:
         """State of charge, 0 to 1; NaN where it is unknown."""
@@ -119,6 +131,12 @@ class Batteries:
         if not self.active:
             return self._empty
         doubtful = np.flatnonzero(devices & (self._safe_ns <= t_ns))
+        # Where levels are recorded a debt only falls without training: as it was last seen, it is the most.
+        possible = self._modelled[doubtful]
+        recorded = doubtful[~possible]
+        owed = self._debt_j[recorded] / self._capacity_j(recorded)
+        possible[~possible] = self._base(np.full(len(recorded), t_ns), recorded) - owed <= self._floor
+        doubtful = doubtful[possible]
         asked = np.union1d(self._empty, doubtful)
         needed = np.where(np.isin(asked, self._empty), self._restart, self._floor)
         self._empty = asked[self.level(t_ns, asked) <= needed]
@@ -171,9 +189,10 @@ class Batteries:
         base = self._base(cut.t_ns.ravel(), many).reshape(cut.t_ns.shape)
         # Where the level is unknown for a while, the battery is not said to end.
         left = np.nan_to_num(base, nan=np.inf) - owed_j / self._capacity_j(devices)[:, None]
-        ends_ns = self._crossing(cut.t_ns, left)
-        last_ns = np.minimum(ends_ns, cut.t_ns[:, -1])
-        return ends_ns, between(cut.t_ns, owed_j, last_ns[:, None])[:, 0]
+        ends_ns, end_ns = self._crossing(cut.t_ns, left), cut.t_ns[:, -1]
+        if not (ends_ns < end_ns).any():
+            return ends_ns, owed_j[:, -1]
+        return ends_ns, between(cut.t_ns, owed_j, np.minimum(ends_ns, end_ns)[:, None])[:, 0]
 
     def set_debts(self, devices: Ids, debt_j: Array, t_ns: Times, ran_out: NDArray[np.bool_]) -> None:
         """What each owes when it was done, each at its own time; and who ran out."""
@@ -245,6 +264,10 @@ class Batteries:
         """
         if not self.active:
             return
+        for begin in range(0, len(devices), CHUNK):
+            self._look_ahead_of(devices[begin : begin + CHUNK])
+
+    def _look_ahead_of(self, devices: Ids) -> None:
         full = np.where(self._modelled[devices], 1.0, self._conditions.lowest_level(devices))
         off_charger = np.zeros(len(devices), bool)
         with np.errstate(all="ignore"):  # no battery, a level that was never read, no idle power
