@@ -134,6 +134,7 @@ class Fold:
     note: str = ""
     charts: Sequence[Figure] = ()
     is_open: bool = False
+    tables: Sequence[Table] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +159,10 @@ class Section:
     def all_charts(self) -> list[Figure]:
         """In the order in which they stand on the page."""
         return [*self.charts, *(chart for fold in self.folds for chart in fold.charts)]
+
+    def all_tables(self) -> list[Table]:
+        """Likewise."""
+        return [*self.tables, *(table for fold in self.folds for table in fold.tables)]
 
 
 @dataclass(frozen=True, slots=True)

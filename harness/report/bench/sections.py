@@ -164,7 +164,7 @@ NOTE = "note"
 
 def _together(rows: Sequence[Sequence[str]]) -> list[Cell]:
     """Findings of one kind in a row, with the words of the first."""
-    severity, message, where, count, code = rows[0]
+    severity, message, where, _, code = rows[0]
     if len(rows) == 1:
         return list(rows[0])
     places = len({row[2] for row in rows})
