@@ -35,6 +35,7 @@ const figures = (() => {
   };
 
   const legendOf = (place, names) => {
+    if (names.length < 2) return; // the title says it
     const legend = make(place, "p", "note legend");
     names.forEach((name, i) => {
       const item = make(legend, "span", "item");

@@ -5,12 +5,12 @@
   const { strokes, colorOf } = figures;
   // In the legend, while the mouse is over the chart.
   const shown = (u, value) => (value == null ? "" : Number(value.toPrecision(4)).toString());
-  // As many digits as tell one mark from the next: uPlot's own labels stop at a thousandth.
-  const marked = (u, splits, axis, space, step) => splits.map(value => {
-    if (value == null) return "";
-    const digits = Math.ceil(Math.log10(Math.max(Math.abs(value), step) / step) + 1e-9) + 1;
-    return Number(value.toPrecision(Math.min(12, Math.max(1, digits)))).toLocaleString("en-US", { maximumFractionDigits: 12 });
-  });
+  // As many decimals as the step has: uPlot's own labels stop at a thousandth.
+  const marked = (u, splits, axis, space, step) => {
+    let places = 0;
+    while (places < 15 && Math.abs(Math.round(step * 10 ** places) / (step * 10 ** places) - 1) > 1e-6) places++;
+    return splits.map(value => (value == null ? "" : value.toLocaleString("en-US", { maximumFractionDigits: places })));
+  };
   const axisWith = more => ({
     stroke: css("--soft"), grid: { stroke: css("--line"), width: 0.7 }, ticks: { stroke: css("--line") }, values: marked, ...more,
   });
