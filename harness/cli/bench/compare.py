@@ -86,7 +86,8 @@ def _answer(difference: Difference) -> str:
         if change is not None and not math.isnan(change.ratio.mean):
             parts.append(_words(change, word))
     known = " and ".join(parts) or "nothing that can be compared"
-    return f"{after.device}, {after.task} with {after.backend}: an epoch takes {known}"
+    work = " (not the same work, see below)" if difference.other_work else ""
+    return f"{after.device}, {after.task} with {after.backend}: an epoch takes {known}{work}"
 
 
 def _words(change: QuantityChange, word: str) -> str:
