@@ -177,7 +177,8 @@ def chromium() -> Iterator[webdriver.Chrome]:
         for flag in (
             *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
             *("--disable-component-update", "--disable-sync", "--hide-scrollbars"),
-            *("--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={profile}"),
+            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+            f"--user-data-dir={profile}",
         ):
             options.add_argument(flag)
         # Named, so that nothing is looked for on the network.
@@ -188,13 +189,16 @@ def chromium() -> Iterator[webdriver.Chrome]:
             driver.quit()
 
 
-def picture(driver: webdriver.Chrome, page: Path, view: View, out: Path, *, whole: bool = False) -> None:
-    """The top of a page, or all of it, as a PNG of few colours."""
+def picture(
+    driver: webdriver.Chrome, page: Path | None, view: View, out: Path, *, whole: bool = False
+) -> None:
+    """The top of a page (or of what is open), or all of it, as a PNG of few colours."""
     scheme = {"name": "prefers-color-scheme", "value": "dark" if view.dark else "light"}
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
     metrics = {"width": view.width, "height": view.height, "deviceScaleFactor": 1, "mobile": view.width < 500}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    driver.get(page.resolve().as_uri())
+    if page is not None:
+        driver.get(page.resolve().as_uri())
     time.sleep(0.5)
     tall = driver.execute_script("return document.documentElement.scrollHeight") if whole else view.height
     clip = {"x": 0, "y": 0, "width": view.width, "height": tall, "scale": 1}

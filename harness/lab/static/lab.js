@@ -89,16 +89,16 @@
 
   // What people wrote about a run, or one of its jobs, and a place to write more.
   const notesOf = (root, run, job = "") => {
-    const list = make("ul"), text = make("textarea", { rows: 2, maxLength: 2000, placeholder: "A note; a word like #baseline is a tag, #-baseline takes it away" });
-    const write = make("button", { textContent: "Write" }), said = make("span", { className: "note" });
+    const list = make("ul"), text = make("textarea", { rows: 2, maxLength: 2000, ariaLabel: "a note" });
+    const write = make("button", { textContent: "Write" }), said = make("p", { className: "note" }), hint = "A word like #baseline is a tag; #-baseline takes it away.";
     const show = found => list.replaceChildren(...found.notes.filter(n => !job || !n.job || n.job === job).map(n =>
       make("li", { textContent: `${n.written_utc.slice(0, 16).replace("T", " ")} UTC${n.job ? `, ${n.job}` : ""}: ${n.text}` })));
     const send = async body => {
-      try { show(await ask(`${address(root, run)}/notes`, body)); if (body) text.value = ""; said.textContent = ""; } catch (error) { said.textContent = error.message; }
+      try { show(await ask(`${address(root, run)}/notes`, body)); if (body) text.value = ""; said.textContent = hint; } catch (error) { said.textContent = error.message; }
     };
     write.addEventListener("click", () => send({ text: text.value, job }));
     send();
-    return make("section", { className: "notes" }, make("h2", { textContent: "Notes" }), list, make("div", { className: "tools" }, text, write, said));
+    return make("section", { className: "notes" }, make("h2", { textContent: "Notes" }), list, make("div", { className: "tools" }, text, write), said);
   };
 
   // Runs.
@@ -134,7 +134,7 @@
     compare.addEventListener("click", () => { location.hash = `#compare/${[...ticked.keys()].join("|")}`; });
     const again = every(3000, () => ask(`/runs?words=${encodeURIComponent(search.value)}`), found => {
       const going = found.runs.filter(r => r.state === "running").length;
-      const some = found.runs.length < found.all ? `${found.runs.length} of ${found.all} runs` : `${found.all} runs`;
+      const some = found.runs.length < found.all ? `${found.runs.length} of ${found.all} runs` : `${found.all} run${found.all === 1 ? "" : "s"}`;
       lead.textContent = `${some}, ${going} going on; in ${found.roots.join(", ")}`;
       if (JSON.stringify(found.runs) !== JSON.stringify(runs)) { runs = found.runs; fill(); }
     });
@@ -172,8 +172,8 @@
     const whole = make("input", { type: "checkbox" });
     const live = make("div"), body = make("tbody"), list = make("ul");
     const head = make("tr", {}, ...["job", "state", "stage", "attempt", "last failure"].map(text => make("th", { textContent: text })));
-    main.replaceChildren(
-      make("div", { className: "tools" }, make("label", {}, whole, " whole recording instead of the last minute")), live,
+    const choice = make("label", { hidden: true }, whole, " whole recording instead of the last minute");
+    main.replaceChildren(make("div", { className: "tools" }, choice), live,
       make("section", {}, make("h2", { textContent: "Jobs" }), make("div", { className: "scroll" }, make("table", {}, make("thead", {}, head), body))),
       make("section", {}, make("h2", { textContent: "Recordings" }), list), notesOf(root, run));
     const cards = new Map();
@@ -182,6 +182,7 @@
       lead.replaceChildren(badge(found.state), ` ${counts}`, found.left_s ? `, about ${clock(found.left_s)} left` : "", found.waits_for ? `; ${found.waits_for}` : "");
       const jobs = Object.fromEntries((found.jobs || []).map(j => [j.name, j]));
       const seen = new Set();
+      choice.hidden = !found.live.length;
       for (const now of found.live) {
         seen.add(now.recording);
         if (!cards.has(now.recording)) { const c = card(); cards.set(now.recording, c); live.append(c.section); }
