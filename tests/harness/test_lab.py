@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from power import measure_energy
 from power.recording import RecordingWriter
 from tests.harness.browser import browser, console_errors, requested_urls
 from tests.harness.lab_server import Served, serving
-from tests.harness.stored_bench import stored_bench
+from tests.harness.stored_bench import recording, stored_bench
 from tests.harness.test_emulation_page import SMALL, TEXT
 from tests.power.synthetic import block, config, info
 
@@ -123,6 +124,19 @@ def test_joules_are_those_of_the_command_line(served: Served, capsys: pytest.Cap
     trace = served.data(f"{path}/trace?{asked}&points=50")
     assert 2 <= len(trace["t"]) <= 50
     assert min(trace["low"]) == pytest.approx(found["min_w"], rel=1e-5)
+
+
+def test_a_new_attempt_is_not_taken_for_the_old_one(served: Served) -> None:
+    path = run_of(served, "bench")
+    job = served.folder / "runs" / path.rsplit("/", 1)[1] / "jobs" / "0009_again"
+    asked = f"{path}/energy?recording=jobs/0009_again"
+    found = []
+    for watts in (1.0, 3.0):
+        recording(job, [np.full(500, watts)])
+        found.append(served.data(asked)["mean_w"])
+        shutil.rmtree(job)
+        assert served.ask(asked)[0] == 404, "it was put aside"
+    assert found == pytest.approx([1.0, 3.0])
 
 
 @pytest.mark.parametrize(
