@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import numpy as np
 import pytest
@@ -19,6 +21,8 @@ from selenium.webdriver.support.wait import WebDriverWait
 from emulator.runs import plan, play, start
 from harness.bench.journal import JOURNAL, BenchJournal
 from harness.cli import run as joulefleet
+from harness.lab.folders import Folders
+from harness.lab.server import Lab
 from joulefleet.runstore import RunStore
 from power import measure_energy
 from power.recording import RecordingWriter
@@ -226,6 +230,26 @@ def test_a_run_is_seen_while_it_grows(served: Served, growing: Growing) -> None:
     (whole,) = served.data(f"{path}?whole=1")["live"]
     assert whole["trace"]["t"][0] < 1
     assert data["jobs"][0]["attempt"] == 2
+
+
+def test_a_killed_lab_leaves_the_run_alone(served: Served, growing: Growing) -> None:
+    root = served.folder / "runs"
+    growing.second(0.5)
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+    words = ("-m", "harness", "lab", "--no-open", "--root", str(root))
+    lab = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True)
+    try:
+        place = urlsplit(next(iter(lab.stdout or ())).strip())
+        other = Served(Lab(Folders((root,)), place.path.strip("/")), int(place.port or 0), served.folder)
+        (now,) = [one for one in other.data("/api/runs")["runs"] if one["state"] == "running"]
+        path = f"/api/runs/{now['root']}/{now['run']}"
+        assert other.data(path)["live"][0]["samples"] == 1_000
+    finally:
+        lab.kill()
+        lab.communicate()
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
+    growing.second(0.5)
+    assert served.data(path)["live"][0]["samples"] == 2_000
 
 
 def test_chromium_sees_it_move(
