@@ -21,6 +21,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 from emulator.runs import plan, play, start
 from harness.bench.journal import JOURNAL, BenchJournal
 from harness.cli import run as joulefleet
+from harness.lab.emulations import Emulations
 from harness.lab.folders import Folders
 from harness.lab.server import Lab
 from joulefleet.runstore import RunStore
@@ -161,10 +162,20 @@ def test_emulations_have_curves(served: Served) -> None:
         ("fedavg", 0, 4, 4),
         ("oort", 0, 4, 4),
     }
-    assert found["share"] == 1
+    assert (found["share"], found["count"]) == (1, 2)
     for one in found["emulations"]:
         assert (np.diff(one["time_s"]) > 0).all()
         assert (np.diff(one["energy_j"]) > 0).all()
+
+
+def test_the_share_counts_emulations_that_have_not_begun(tmp_path: Path) -> None:
+    index = plan(SMALL, ("fedavg", "oort"), [0, 1])
+    with start(tmp_path, index, TEXT) as stored:
+        assert Emulations().run(stored.path)["share"] == 0
+        play(stored, index)
+        shutil.rmtree(stored.path / index.planned[3].folder)
+    found = Emulations().run(stored.path)
+    assert (len(found["emulations"]), found["count"], found["share"]) == (3, 4, 0.75)
 
 
 def test_a_runs_page_is_shut_in(served: Served) -> None:

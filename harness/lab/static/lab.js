@@ -287,12 +287,13 @@
     every(2000, ask_all, found => {
       bar.value = found.share ?? 0;
       const played = found.emulations.reduce((n, e) => n + e.played, 0);
-      lead.replaceChildren(badge(found.state), ` ${found.emulations.length} emulations, ${Math.round(100 * (found.share ?? 0))} % of their rounds`, found.problems.length ? `; ${found.problems[0]}` : "");
+      lead.replaceChildren(badge(found.state), ` ${found.emulations.length} of ${found.count} emulations have begun, ${Math.round(100 * (found.share ?? 0))} % of all rounds are played`, found.problems.length ? `; ${found.problems[0]}` : "");
       if (`${played}` === last) return;
       last = `${played}`;
       curves(charts[0], found.emulations, "time_s", "accuracy", "seconds", "accuracy");
       curves(charts[1], found.emulations, "energy_j", "accuracy", "joules", "accuracy");
-      curves(charts[2], found.emulations, "day", "eligible", "days", "devices");
+      const [unit, days] = found.emulations.some(e => e.day.at(-1) > 2) ? ["days", 1] : found.emulations.some(e => e.day.at(-1) > 0.1) ? ["hours", 1 / 24] : ["seconds", 1 / 86400];
+      curves(charts[2], found.emulations.map(e => ({ ...e, when: e.day.map(d => d == null ? d : d / days) })), "when", "eligible", unit, "devices");
       document.documentElement.dataset.drawn = last;
     });
   };
@@ -305,7 +306,7 @@
         const now = await Promise.all(both.map(([root, run]) => ask(address(root, run))));
         const named = now.flatMap((f, i) => f.emulations.map(e => ({ ...e, method: `${"AB"[i]}: ${e.method}` })));
         const shares = now.map(f => f.share ?? 0);
-        return { state: now.map(f => f.state).join(", "), emulations: named, problems: now.flatMap(f => f.problems), share: (shares[0] + shares[1]) / 2 };
+        return { state: now.map(f => f.state).join(", "), count: now[0].count + now[1].count, emulations: named, problems: now.flatMap(f => f.problems), share: (shares[0] + shares[1]) / 2 };
       });
       return;
     }
