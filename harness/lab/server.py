@@ -32,6 +32,7 @@ from joulefleet.runstore.run import read_run
 
 STATIC = {
     "lab.js": (Path(__file__).parent / "static", "text/javascript"),
+    "charts.js": (Path(__file__).parent / "static", "text/javascript"),
     "lab.css": (Path(__file__).parent / "static", "text/css"),
     "report.css": (Path(__file__).parents[1] / "report" / "static", "text/css"),
     "uPlot.iife.min.js": (Path(__file__).parents[1] / "report" / "static", "text/javascript"),
