@@ -21,6 +21,10 @@ EXPERIMENTS: Registry[Callable[[Preset], list[VariantPlan]]] = Registry(
             "emulator.experiments.designs.budget:variant_plans",
             "What a budget of energy or time buys, in a static world and in a week of use",
         ),
+        "aggregation": (
+            "emulator.experiments.designs.aggregation:variant_plans",
+            "Updates weighed by size, or 1/K each as the appendix prints it",
+        ),
         "ablation": (
             "emulator.experiments.designs.ablation:variant_plans",
             "FedRank without each of its parts",

@@ -17,8 +17,8 @@ PLAN_FILE = "experiment.json"
 
 def check_methods(plan: ExperimentPlan) -> None:
     """A method that cannot be made is found now, not after hours."""
-    for selector in dict.fromkeys(one.selector for one in plan.planned):
-        make_selector(plan.scenario_of(next(one for one in plan.planned if one.selector == selector)))
+    for one in {one.method: one for one in reversed(plan.planned)}.values():
+        make_selector(plan.scenario_of(one))
 
 
 def start(root: Path, plan: ExperimentPlan) -> Run:

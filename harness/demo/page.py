@@ -11,11 +11,11 @@ from emulator.experiments import PAPER_SAVING, summarise
 from harness.demo.local_bench import DEVICES
 from harness.demo.outcome import LOOK, NEXT, DemoResult, commands
 from harness.probing.formula import COUNTED
-from harness.report.answers import profile_answers, variant_answers
-from harness.report.bench_charts import job_folds
-from harness.report.experiment_page import variant_curves, variant_tables
+from harness.report.bench.charts import job_folds
+from harness.report.bench.profile_tables import cost_section, profile_answers, profile_section
+from harness.report.emulations.answers import variant_answers
+from harness.report.emulations.experiment_page import variant_curves, variant_tables
 from harness.report.page import Cell, Number, Page, Section, Table
-from harness.report.profile_tables import cost_section, profile_section
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
 from joulefleet.interval import Interval

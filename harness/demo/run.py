@@ -213,7 +213,7 @@ def _replay(
 
         def on_round(planned: PlanEntry, outcome: RoundOutcome) -> None:
             before = plan.planned.index(planned) * size.rounds
-            where = f"{planned.selector} seed {planned.seed} round {outcome.round}"
+            where = f"{planned.method} seed {planned.seed} round {outcome.round}"
             advance(before + outcome.round, f"{where}, accuracy {outcome.accuracy:.0%}")
 
         play(run, plan, on_round)

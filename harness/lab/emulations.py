@@ -10,8 +10,7 @@ import numpy as np
 
 from emulator.experiments import ExperimentPlan
 from emulator.runs import EMULATION_FILE, BatchIndex, EmulationRecord, read_log
-from harness.report.charts import plain_numbers
-from harness.report.colours import method_style
+from harness.report.charts import method_style, plain_numbers
 from joulefleet.errors import JoulefleetError
 from joulefleet.records import read_record
 from joulefleet.runstore.store import summarise

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.report.charts import Chart, DotPlot, HeatMap, Overlay, Scatter, StackedBars
-from harness.report.colours import COLOURS
+from harness.report.charts import COLOURS, Chart, DotPlot, HeatMap, Overlay, Scatter, StackedBars
 from harness.report.page import Figure, Page
 from joulefleet.errors import ConfigError, StorageError
 from joulefleet.install_hint import install_hint

@@ -15,7 +15,7 @@ import time
 import tty
 from collections import deque
 
-from power.emulated.usb_socket import ADDRESS_PREFIX, ControlRequest, TransferError, UsbSocketServer
+from power.emulated.usb.cable import ADDRESS_PREFIX, ControlRequest, TransferError, UsbSocketServer
 from tests.firmware.chip import CYCLES_PER_S, Chip, Stalled
 from tests.firmware.monsoon import BULK_ENDPOINT, SERIAL_ENDPOINT, Hvpm, Lvpm
 
@@ -134,14 +134,14 @@ class HvpmOnUsb:
         self._server.close()
 
     def open_error(self) -> int:
-        """See `power.emulated.usb_socket.UsbDevice`."""
+        """See `power.emulated.usb.cable.UsbDevice`."""
         return 0
 
     def reset(self) -> None:
-        """See `power.emulated.usb_socket.UsbDevice`; a reset of the port is not simulated."""
+        """See `power.emulated.usb.cable.UsbDevice`; a reset of the port is not simulated."""
 
     def control(self, request: ControlRequest) -> bytes:
-        """See `power.emulated.usb_socket.UsbDevice`."""
+        """See `power.emulated.usb.cable.UsbDevice`."""
         to_host = request.request_type & 0x80
         setup = (request.request_type, request.request, request.value, request.index)
         with self._lock:
@@ -162,7 +162,7 @@ class HvpmOnUsb:
         return answer
 
     def bulk_read(self, size: int, requested_ns: int, deadline_ns: int) -> bytes:
-        """See `power.emulated.usb_socket.UsbDevice`."""
+        """See `power.emulated.usb.cable.UsbDevice`."""
         while True:
             with self._lock:
                 self._pass_time(self._clock.cycle(requested_ns))

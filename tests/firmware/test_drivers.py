@@ -89,7 +89,7 @@ def test_lvpm_over_current_is_said_at_once(images: Path) -> None:
 
 def test_lvpm_that_a_dead_client_left_sampling(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It streams into the port of whoever opens it next."""
-    monkeypatch.setattr("power.meters.monsoon_lvpm.STATUS_TIMEOUT_S", 3.0)  # for a simulation that is late
+    monkeypatch.setattr("power.meters.lvpm_unit.STATUS_TIMEOUT_S", 3.0)  # for a simulation that is late
     unit = Lvpm(images, Load(0.25, 4.0))
     with LvpmOnPty(unit) as bridge:
         dead = os.open(bridge.path, os.O_RDWR | os.O_NOCTTY)

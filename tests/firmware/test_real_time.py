@@ -13,7 +13,7 @@ import serial
 
 from power.meter import MeterConfig, open_meter
 from power.meters.hvpm_unit import QUEUED_READS, USB_ID, HvpmUnit
-from power.meters.usb_link import UsbLink
+from power.meters.usb.link import UsbLink
 from tests.firmware.bridge import HvpmOnUsb, LvpmOnPty
 from tests.firmware.frames import GET_STATUS, PREPARE, START, STATUS_BYTES, STOP, frame, split
 from tests.firmware.images import HVPM

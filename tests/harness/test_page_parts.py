@@ -6,8 +6,7 @@ import pytest
 
 from emulator.runs.batch import plan, play, start
 from harness.cli import run as joulefleet
-from harness.report.charts import DotPlot, Scatter
-from harness.report.colours import COLOURS, DASHES, KNOWN, method_style
+from harness.report.charts import COLOURS, DASHES, KNOWN, DotPlot, Scatter, method_style
 from harness.report.page import Page, Section, Table
 from joulefleet.interval import Interval
 from joulefleet.provenance import Origin
@@ -92,7 +91,7 @@ def test_figures_for_a_paper(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_differences_are_signed_as_people_read_them() -> None:
-    from harness.report.experiment_charts import _less_one, _slower
+    from harness.report.emulations.charts import _less_one, _slower
 
     less = _less_one(Interval(0.8, 0.7, 0.9))
     assert (less.mean, less.low, less.high) == pytest.approx((-20, -30, -10))

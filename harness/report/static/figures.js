@@ -1,7 +1,7 @@
 // Figures without a canvas: heat map, stacked bars, dots with intervals. Plain elements, so that they print and scale as text does.
 const figures = (() => {
   "use strict";
-  // Okabe and Ito's colours, as in colours.py; lines that stand for a method bring their own.
+  // Okabe and Ito's colours, as in charts.py; lines that stand for a method bring their own.
   const strokes = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f8c99"];
   const colorOf = (item, i) => item.color || strokes[i % strokes.length];
   const make = (place, name, className, text = "") => {
