@@ -11,8 +11,8 @@ import numpy as np
 
 from emulator import Accounting
 from emulator.runs import KNOWN_COSTS, N_UNKNOWN, read_log
-from harness.report.answers import profile_answers
-from harness.report.bench_sections import (
+from harness.report.bench.profile_tables import cost_section, profile_answers, profile_section
+from harness.report.bench.sections import (
     capped,
     clock_section,
     configuration_section,
@@ -24,7 +24,6 @@ from harness.report.bench_sections import (
 )
 from harness.report.charts import Chart, Series
 from harness.report.page import Cell, Number, Page, Section, Table
-from harness.report.profile_tables import cost_section, profile_section
 from harness.results.stored_run import StoredRun
 from harness.results.tables import Row, epoch_table
 from harness.rounds.record import FEDERATION, FederatedRoundRecord, read_federated_rounds

@@ -23,7 +23,7 @@ from emulator.experiments.vanilla import NOTE as VANILLA_NOTE
 from emulator.experiments.vanilla import PAPER as VANILLA_PAPER
 from emulator.experiments.vanilla import vanilla_rows
 from emulator.selectors import shown_name
-from harness.report.experiment_charts import SweepPoint, energy_bars, sweep_charts
+from harness.report.emulations.charts import SweepPoint, energy_bars, sweep_charts
 from harness.report.page import Cell, Figure, Section, Table
 from joulefleet.interval import Interval
 from joulefleet.provenance import Origin

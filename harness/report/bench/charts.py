@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from device_agents.protocol import Phase
+from harness.report.bench.cursor_cells import MAX_CELLS, cursor_cells
 from harness.report.charts import Band, Chart, Overlay, Series
-from harness.report.cursor_cells import MAX_CELLS, cursor_cells
 from harness.report.page import Fold
 from harness.results.decimate import decimate, gaps_ns
 from harness.results.tables import JobCapture

@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.bench.matrix import REACHED_BY
 from harness.evidence.clock_fit import BurstSeen
 from harness.inventory import load_inventory
-from harness.report.bench_charts import MAX_JOBS, clock_folds, job_folds, overlay_of
+from harness.report.bench.charts import MAX_JOBS, clock_folds, job_folds, overlay_of
 from harness.report.page import Cell, Fold, Section, Table, text_of
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
@@ -142,7 +142,7 @@ def findings_sections(run: StoredRun, notes: Sequence[Sequence[str]] = ()) -> li
     rows = [
         *notes,
         *(
-            [row["severity"], row["code"], row["job"] or row["source"], str(row["count"]), row["message"]]
+            [row["severity"], row["message"], row["job"] or row["source"], str(row["count"]), row["code"]]
             for row in run.finding_table().rows
         ),
     ]
@@ -151,8 +151,8 @@ def findings_sections(run: StoredRun, notes: Sequence[Sequence[str]] = ()) -> li
     kinds: dict[tuple[str, str], list[Sequence[str]]] = {}
     for row in rows:
         # Notes say something else each time.
-        kinds.setdefault((row[0], row[1] if row[1] != NOTE else row[4]), []).append(row)
-    headers = ["severity", "finding", "where", "count", "what it means"]
+        kinds.setdefault((row[0], row[4] if row[4] != NOTE else row[1]), []).append(row)
+    headers = ["severity", "what it means", "where", "count", "finding"]
     short = Section("Findings", tables=[capped(headers, [_together(found) for found in kinds.values()])])
     if len(kinds) == len(rows):
         return [short]
@@ -164,12 +164,13 @@ NOTE = "note"
 
 def _together(rows: Sequence[Sequence[str]]) -> list[Cell]:
     """Findings of one kind in a row, with the words of the first."""
-    severity, code, where, count, message = rows[0]
+    severity, message, where, _, code = rows[0]
     if len(rows) == 1:
-        return [severity, code, where, count, message]
+        return list(rows[0])
     places = len({row[2] for row in rows})
     total = sum(int(row[3]) for row in rows)
-    return [severity, code, f"{places} places", str(total), f"{message} (of {where}; others alike)"]
+    found_in = f"{places} places" if places > 1 else where
+    return [severity, f"{message} (of {where}; others alike)", found_in, str(total), code]
 
 
 def provenance_section(jobs: Sequence[JobCapture]) -> Section:

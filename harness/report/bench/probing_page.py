@@ -13,7 +13,7 @@ from harness.probing.cost_rows import CostRow, cost_rows
 from harness.probing.formula import COUNTED
 from harness.probing.savings import MeasuredRound
 from harness.probing.validation import MeasuredCell, Validation, validate_run
-from harness.report.bench_sections import (
+from harness.report.bench.sections import (
     NOTE,
     capped,
     clock_section,
@@ -24,8 +24,7 @@ from harness.report.bench_sections import (
     run_facts,
     traces_section,
 )
-from harness.report.charts import Chart, DotPlot, Series, StackedBars
-from harness.report.colours import BASELINE_GREY, LineStyle
+from harness.report.charts import BASELINE_GREY, Chart, DotPlot, LineStyle, Series, StackedBars
 from harness.report.page import Cell, Number, Page, Section, Table
 from harness.results.stored_run import StoredRun
 from harness.rounds.measured import PHASES, PhaseReading
@@ -312,9 +311,9 @@ def _rounds(found: Validation) -> Section:
 def _notes(found: Validation) -> Iterator[list[str]]:
     """What the validation has to say, as rows of the findings."""
     for name, why in found.failed.items():
-        yield ["error", "round_missing", f"round {name}", "1", why]
+        yield ["error", why, f"round {name}", "1", "round_missing"]
     if found.failed_attempts:
         text = "attempts at rounds that failed, also of rounds that succeeded later"
-        yield ["warning", "attempts_failed", "rounds", str(found.failed_attempts), text]
+        yield ["warning", text, "rounds", str(found.failed_attempts), "attempts_failed"]
     for note in (*found.notes, PAPER_SAVING.remark):
-        yield ["info", NOTE, "rounds", "1", note]
+        yield ["info", note, "rounds", "1", NOTE]

@@ -10,14 +10,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from device_agents.workloads import Metric
-from emulator import Accounting
+from emulator import Accounting, Fate
 from emulator.experiments import PAPER_SAVING, MethodRow, Runs, VariantSummary
 from emulator.experiments.behaviour import ENERGY_PARTS, Behaviour, chosen_share
 from emulator.experiments.curves import CurveAxis, MethodCurves, along
 from emulator.experiments.vanilla import AgainstVanilla
+from emulator.runs import Course
 from emulator.selectors import shown_name
-from harness.report.charts import Chart, DotPlot, HeatMap, Scatter, Series, StackedBars
-from harness.report.colours import BASELINE_GREY, LineStyle, method_style
+from harness.report.charts import (
+    BASELINE_GREY,
+    Band,
+    Chart,
+    DotPlot,
+    HeatMap,
+    LineStyle,
+    Scatter,
+    Series,
+    StackedBars,
+    method_style,
+)
 from joulefleet.interval import Interval
 from joulefleet.provenance import Origin
 
@@ -36,6 +47,15 @@ LEARNING = {
     "selector_td_loss": ("TD loss of the learned selectors", "loss"),
     "selector_rank_loss": ("Rank loss of the learned selectors", "loss"),
 }
+
+HOURS = "virtual time (h after the first midnight)"
+REASONS = {
+    Fate.LEFT: "left",
+    Fate.BATTERY: "battery empty",
+    Fate.DEADLINE: "too late",
+    Fate.DIVERGED: "diverged",
+}
+BATTERIES = {"battery_median": "median", "battery_low": "lowest tenth ends at"}
 
 MAX_CELLS = 400
 """Of a row of the heat map: about two pixels each. Larger fleets are shown in groups of devices."""
@@ -101,8 +121,8 @@ def cost_scatter(rows: Sequence[MethodRow], metric: Metric) -> Scatter:
     points = {shown_name(row.method): (row.energy_j, row.accuracy.times(row.shown_times)) for row in rows}
     name = metric.name.capitalize()
     return Scatter(
-        f"{name} against energy of the whole run; the dashed line joins what no other method beats in both",
-        "energy of all devices without waiting (J), every probe counted",
+        f"{name} against energy without waiting; the dashed line joins what no other method beats in both",
+        "energy of all devices (J), every probe counted",
         f"test {metric.name}" + " (%)" * metric.share,
         points,
         {shown_name(row.method): method_style(row.method) for row in rows},
@@ -205,3 +225,26 @@ def _sweep_series(label: str, values: Sequence[Interval], scale: float) -> Serie
         np.array([getattr(value, end) for value in values]) * scale for end in ("mean", "low", "high")
     )
     return Series(label, mean, points=True, low=low, high=high)
+
+
+def course_charts(course: Course) -> list[Chart]:
+    """A world over its days, a chart a question, nights shaded; none for what did not happen."""
+    nights = [Band(a, b, "night", "night: 22 to 6 h") for a, b in course.nights]
+    reasons = [
+        Series(REASONS[fate], counts, points=True) for fate, counts in course.dropped.items() if counts.any()
+    ]
+    levels = [
+        Series(BATTERIES[name], level) for name, level in course.batteries.items() if np.isfinite(level).any()
+    ]
+    load = [Series("participants", course.under_load)] if np.nansum(course.under_load) else []
+    wanted = [
+        ("Devices that might train", "devices", [Series("eligible", course.eligible)]),
+        ("Participants beside an app", "of a round's participants (%)", load),
+        ("Drop-outs by reason", "devices of a round", reasons),
+        ("Batteries of the fleet", "level (%)", sorted(levels, key=lambda one: one.label, reverse=True)),
+    ]
+    return [
+        Chart(title, HOURS, label, course.hours, series, EMULATED, bands=nights)
+        for title, label, series in wanted
+        if series
+    ]

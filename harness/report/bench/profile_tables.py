@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ from harness.results.profile_table import profile_table
 from harness.results.tables import Row
 from joulefleet.interval import Interval, Scale
 from joulefleet.provenance import Origin, weakest
+from joulefleet.rounding import rounded
 from power import DeviceProfile
 from power.profile import PhaseCost, Quantity
 
@@ -261,3 +263,34 @@ def _bar(row: Row, name: str, full: float) -> Cell:
 def _upper(row: Row, name: str) -> float:
     number = _number(row, name)
     return 0.0 if number is None else number.interval.high
+
+
+def profile_answers(profiles: Sequence[DeviceProfile], most: int = 4) -> list[str]:
+    """What an epoch takes on each device, the one that needs least first."""
+    profiles = sorted(profiles, key=lambda p: p.epoch.gross_j.mean)
+    found = [
+        f"An epoch of {p.model} on {p.device} with {p.backend} takes {_shown(p.epoch.duration_s, 's')} and "
+        f"{_shown(p.epoch.gross_j, 'J')} ({p.origin.value})."
+        for p in profiles[:most]
+    ]
+    rough = [
+        p for p in profiles if (p.epoch.gross_j.half_width_95 or 0.0) > ROUGH * abs(p.epoch.gross_j.mean)
+    ]
+    if rough:
+        found.append(
+            f"{len(rough)} of {len(profiles)} profiles are known roughly only: their energies scatter by "
+            "more than half. Measure more repetitions, on a machine and devices that do nothing else."
+        )
+    if len(profiles) > most:
+        found.append(f"{len(profiles) - most} more profiles are below.")
+    return found
+
+
+ROUGH = 0.5
+"""Half width over mean from which on a reader is told that more repetitions are needed."""
+
+
+def _shown(quantity: Quantity, unit: str) -> str:
+    if quantity.half_width_95 is None or math.isnan(quantity.half_width_95):
+        return f"{rounded(quantity.mean, 3)} {unit} (interval not known)"
+    return f"{quantity.on(Scale.LOG).plus_minus()} {unit}"
