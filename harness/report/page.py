@@ -199,7 +199,7 @@ class Page:
         return _template().render(
             page=self,
             charts_json=_script_safe(charts),
-            uplot_js=_static("uPlot.iife.min.js"),
+            uplot_js=f"/*! {_static('uPlot.LICENSE')} */\n{_static('uPlot.iife.min.js')}",
             uplot_css=_static("uPlot.min.css"),
             style=_static("report.css") + _static("figures.css"),
             script=_static("figures.js") + _static("report.js"),

@@ -15,6 +15,7 @@ from joulefleet.errors import ConfigError, StorageError
 from joulefleet.install_hint import install_hint
 from joulefleet.interval import Interval
 from joulefleet.printable import printable
+from joulefleet.records import new_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,7 +57,9 @@ def write_figures(page: Page, out: Path) -> list[Path]:
             for suffix in SUFFIXES:
                 path = out / f"{number:02d}-{_slug(figure.title)}{suffix}"
                 # No date: the same data gives the same bytes.
-                canvas.savefig(path, metadata={"Date": None} if suffix == ".svg" else {"CreationDate": None})
+                dateless = {"Date": None} if suffix == ".svg" else {"CreationDate": None}
+                with new_file(path, replace=True) as file:
+                    canvas.savefig(file, format=suffix[1:], metadata=dateless)
                 written.append(path)
     return written
 

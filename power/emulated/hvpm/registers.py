@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 from typing import Final
 
-from power.emulated.hvpm_variant import HvpmVariant
-from power.emulated.usb_socket import ControlRequest, TransferError
+from power.emulated.hvpm.variant import HvpmVariant
+from power.emulated.usb.cable import ControlRequest, TransferError
 from power.wire.hvpm_control import (
     EMULATED_MAKER,
     SAMPLING_BIT,

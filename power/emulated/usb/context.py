@@ -17,8 +17,8 @@ from typing import Any, Final, TypeVar
 
 import usb1  # noqa: TID253 - this module is imported only where libusb1 is wanted
 
-from power.emulated.usb_host import Answer, SocketHandle
-from power.emulated.usb_socket import ADDRESS_PREFIX, ControlRequest, Operation, TransferError
+from power.emulated.usb.cable import ADDRESS_PREFIX, ControlRequest, Operation, TransferError
+from power.emulated.usb.host import Answer, SocketHandle
 from power.wire.hvpm_control import PRODUCT_ID, VENDOR_ID
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from power.emulated.ina219_chip import Ina219Chip
+from power.emulated.ina219.chip import Ina219Chip
 from power.emulated.signals import Signal, TruthLog
 from power.wire.ina219.csv_rows import CsvFormat
 from power.wire.ina219.frames import Flags

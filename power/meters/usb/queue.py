@@ -16,7 +16,7 @@ from typing import Final
 
 import usb1  # noqa: TID253 - this module is imported only where libusb1 is wanted
 
-from power.meters.interrupts import without_interrupt
+from power.meters.usb.interrupts import without_interrupt
 
 PACKETS_MAX: Final = 4096
 """Packets that may wait for `BulkQueue.read`. While there are more, no transfer is started again: it is the

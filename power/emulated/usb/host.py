@@ -1,4 +1,4 @@
-"""The host's end of a USB cable made of a Unix socket; see `power.emulated.usb_socket` for what is sent.
+"""The host's end of a USB cable made of a Unix socket; see `power.emulated.usb.cable` for what is sent.
 
 Imports the standard library only, so that it also runs in environments that hold other people's clients.
 """
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from power.emulated.usb_socket import (
+from power.emulated.usb.cable import (
     ANSWER,
     BULK,
     CONTROL,

@@ -17,13 +17,13 @@ from joulefleet.errors import (
     MissingExtra,
 )
 from joulefleet.install_hint import install_hint
-from power.meters.interrupts import without_interrupt
+from power.meters.usb.interrupts import without_interrupt
 from power.wire.hvpm_control import EMULATED_MAKER
 
 if TYPE_CHECKING:
     import usb1
 
-    from power.meters.usb_queue import BulkQueue
+    from power.meters.usb.queue import BulkQueue
 
 T = TypeVar("T")
 
@@ -124,7 +124,7 @@ class UsbLink:
 
     def queue_reads(self, endpoint: int, size: int, transfers: int) -> BulkQueue:
         """Keep so many reads of a bulk endpoint under way; the queue ends the one before it."""
-        from power.meters.usb_queue import BulkQueue
+        from power.meters.usb.queue import BulkQueue
 
         def replace() -> BulkQueue:  # as one: transfers that nobody knows of would take the packets
             self._end_queue()
@@ -214,7 +214,7 @@ def _context(wanted: UsbId, port: str) -> usb1.USBContext:
     """Access to the bus, to be closed: libusb, or emulated devices with its interface."""
     if port.startswith(EMULATED_PREFIX):
         try:
-            from power.emulated.usb_context import EmulatedContext
+            from power.emulated.usb.context import EmulatedContext
         except ImportError as error:
             raise _missing(error) from error
         return EmulatedContext(port).open()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from power.emulated.faults import Fault, FaultKind, FaultPlan
-from power.emulated.hvpm_front_end import (
+from power.emulated.hvpm.front_end import (
     DROPPED_MAX,
     INVALID,
     QUEUE_DEPTH,
@@ -21,13 +21,13 @@ from power.emulated.hvpm_front_end import (
     hvpm_front_end,
     lvpm_front_end,
 )
-from power.emulated.hvpm_registers import FIRST_WITH_STATUS, LVPM_RESISTOR_OFFSET, Registers
-from power.emulated.hvpm_variant import HvpmVariant
+from power.emulated.hvpm.registers import FIRST_WITH_STATUS, LVPM_RESISTOR_OFFSET, Registers
+from power.emulated.hvpm.variant import HvpmVariant
 from power.emulated.options import EmulatorOptions
 from power.emulated.pacer import Pacer
 from power.emulated.service import Emulator
 from power.emulated.signals import TruthLog
-from power.emulated.usb_socket import ADDRESS_PREFIX, ControlRequest, TransferError, UsbSocketServer
+from power.emulated.usb.cable import ADDRESS_PREFIX, ControlRequest, TransferError, UsbSocketServer
 from power.wire.hvpm_control import (
     SAMPLE_RATE_HZ,
     VOLT,
@@ -91,7 +91,7 @@ class HvpmSampling:
 
 
 class EmulatedHvpm(Emulator):
-    """See `power.emulated.service.Emulator`; `power.emulated.hvpm_variant` lists its variants.
+    """See `power.emulated.service.Emulator`; `power.emulated.hvpm.variant` lists its variants.
 
     The main output is on from the beginning, at the load model's voltage; a voltage that a client sets takes
     its place, and 0 switches a load there off.
@@ -142,11 +142,11 @@ class EmulatedHvpm(Emulator):
                 self._truth = None
 
     def open_error(self) -> int:
-        """See `power.emulated.usb_socket.UsbDevice`."""
+        """See `power.emulated.usb.cable.UsbDevice`."""
         return errno.EACCES if self._variant.forbidden else 0
 
     def reset(self) -> None:
-        """See `power.emulated.usb_socket.UsbDevice`; settings, and so the output, outlive it."""
+        """See `power.emulated.usb.cable.UsbDevice`; settings, and so the output, outlive it."""
         with self._lock:
             self._stop()
 
@@ -155,7 +155,7 @@ class EmulatedHvpm(Emulator):
         self._over_current = over_current
 
     def control(self, request: ControlRequest) -> bytes:
-        """See `power.emulated.usb_socket.UsbDevice`."""
+        """See `power.emulated.usb.cable.UsbDevice`."""
         with self._lock:
             busy_s, answer = self._answer(request)
         if busy_s:
@@ -176,7 +176,7 @@ class EmulatedHvpm(Emulator):
         return self._registers.takes_s(request), answer
 
     def bulk_read(self, size: int, requested_ns: int, deadline_ns: int) -> bytes:
-        """See `power.emulated.usb_socket.UsbDevice`."""
+        """See `power.emulated.usb.cable.UsbDevice`."""
         packet = self._poll(requested_ns, is_first=True)
         while packet is None:
             now_ns = time.monotonic_ns()

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulefleet.errors import ConfigError
 from power.emulated.faults import Fault, FaultKind, FaultPlan, parse_faults
-from power.emulated.lvpm_analogue import LvpmConverter
+from power.emulated.lvpm.converter import LvpmConverter
+from power.emulated.lvpm.variant import initial_status, variant_words
 from power.emulated.options import EmulatorOptions
 from power.emulated.pacer import Pacer
 from power.emulated.pty_port import PtyPort
@@ -22,19 +22,14 @@ from power.emulated.service import Emulator
 from power.emulated.signals import Signal, TruthLog
 from power.wire.lvpm_frames import (
     DATA,
-    EMULATED_MARK,
     FLAG_OUTPUT_ON,
     REFERENCE_CALIBRATION,
     SEQUENCE_MODULUS,
-    STATUS_FIELDS,
-    STATUS_TYPE,
     ZERO_CALIBRATION,
     Status,
     StatusBit,
-    current_limit_code,
     encode_frame,
     split_frames,
-    voltage_code,
 )
 
 if TYPE_CHECKING:
@@ -71,12 +66,6 @@ _FAULTS = {
     FaultKind.OVER_CURRENT,
 }
 
-_WORDS = {
-    "revision-1": "first hardware revision: half the voltage step",
-    "fresh": "as after power-up: output off, limits and voltage as the firmware sets them",
-    "joined-writes": "takes every frame of a write: a pty joins what a client writes frame by frame",
-}
-
 
 @dataclass(slots=True)
 class LvpmSampling:
@@ -107,9 +96,9 @@ class EmulatedLvpm(Emulator):
         self._options = options
         self._faults = parse_faults("an LVPM", options.faults, _FAULTS)
         self._rate_hz = options.rate_hz or 5000.0
-        words = _variant_words(options.variant)
+        words = variant_words(options.variant)
         self._joined_writes = "joined-writes" in words
-        self._fields = _initial_status(options.serial, self._rate_hz, words)
+        self._fields = initial_status(options.serial, self._rate_hz, words)
         self._signal: Signal = options.build_signal()
         self._truth = TruthLog(options.truth) if options.truth else None
         self._converter = LvpmConverter(self.status.voltage_step_v)
@@ -351,43 +340,3 @@ class EmulatedLvpm(Emulator):
             frame = frame[: len(frame) // 2]
         self._counts["packets"] += 1
         self._to_send.append(frame)
-
-
-def _variant_words(variant: str) -> set[str]:
-    words = {word for word in variant.split(",") if word}
-    for word in words - set(_WORDS):
-        raise ConfigError(f"variant {word!r}: an LVPM has no such", hint=f"it has: {', '.join(_WORDS)}")
-    return words
-
-
-def _initial_status(serial: str, rate_hz: float, words: set[str]) -> dict[str, int]:
-    number = serial or "12345"
-    if not number.isdecimal() or int(number) > 0xFFFF:
-        raise ConfigError(f"serial {serial!r}: an LVPM's is a number up to 65535")
-    if rate_hz % 1000 or rate_hz > 255_000:
-        raise ConfigError(f"rate_hz {rate_hz:g}: an LVPM states its rate in whole kHz, up to 255")
-    fresh = "fresh" in words
-    resistors = dict(zip(("MainFine", "UsbFine", "AuxFine", "MainCoarse", "UsbCoarse", "AuxCoarse"),
-                         (69, 60, -28, 51, 41, 20), strict=True))  # fmt: skip
-    return dict.fromkeys(STATUS_FIELDS, 0) | {
-        "packetType": STATUS_TYPE,
-        "reserved": EMULATED_MARK,
-        "firmwareVersion": 20,
-        "protocolVersion": 17,
-        "hardwareRevision": 1 if "revision-1" in words else 4,
-        "serialNumber": int(number),
-        "sampleRate": int(rate_hz / 1000),
-        "temperature": 50,
-        "temperatureLimit": 38,
-        "dacCalLow": 0xB0E2,
-        "dacCalHigh": 0x2E1B,
-        "powerUpTime": 20,
-        "usbPassthroughMode": 2,
-        "initialUsbVoltage": 32_000,
-        "initialAuxVoltage": 32_000,
-        "outputVoltageSetting": 170 if fresh else voltage_code(4.0),
-        "powerUpCurrentLimit": 959 if fresh else current_limit_code(3.0),
-        "runTimeCurrentLimit": 434 if fresh else current_limit_code(3.0),
-        **{f"{name[0].lower()}{name[1:]}Resistor": value for name, value in resistors.items()},
-        **{f"def{name}Resistor": value for name, value in resistors.items()},
-    }

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from joulefleet.errors import ConfigError
 from power.emulated.faults import Fault, FaultKind, FaultPlan, parse_faults
-from power.emulated.ina219_board import (
+from power.emulated.ina219.board import (
     CALIBRATION,
     FREE_RUNNING_HZ,
     RATE_HZ,
