@@ -149,3 +149,5 @@ def test_an_answer_says_whether_the_difference_is_clear() -> None:
     assert said(least, Interval(9.0, 8.0, 10.0)) == "5.0 ± 1.0 J; fedavg takes 9.0 ± 1.0 J"
     assert said(least, Interval(6.0, 5.0, 7.0)).endswith("(intervals overlap: no clear difference)")
     assert said(Interval(5.0), Interval(9.0)).endswith("takes 9 J (too few seeds for an interval)")
+    two = Interval(5.0, values=(4.0, 6.0))
+    assert said(two, Interval(9.0)).startswith("5 J (4 and 6); fedavg takes 9 J")
