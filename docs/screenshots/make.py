@@ -1,6 +1,6 @@
 """Makes the pictures of the documents: every kind of run once, for real, then its page in Chromium.
 
-    make screenshots                              # runs (about eight minutes) and pictures
+    make screenshots                              # runs (some minutes) and pictures
     .venv/bin/python docs/screenshots/make.py --runs FOLDER --all
 
 Runs that are in the folder already are kept. Nothing is needed but this machine: processes play the devices,
