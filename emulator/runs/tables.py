@@ -138,7 +138,8 @@ def _log_columns(table: str) -> Columns:
         pa.schema(named),
         nulls={*costs, "wait_j", "energy_j", "reward"},
         texts={"cost_origin": [origin.value for origin in Origin]},
-        lowest=dict.fromkeys((*whole, *times, *LEVELS, *_SHARES), 0),
+        # Seconds of a round of months are exact to some nanoseconds only.
+        lowest={**dict.fromkeys((*whole, *times, *LEVELS, *_SHARES), 0), "idle_ns": -256},
         highest=dict.fromkeys((*LEVELS, *_SHARES), 1),
         at_most={"idle_ns": "duration_ns", "chosen": "candidates", "candidates": "eligible"},
         sums={"candidates": fates},

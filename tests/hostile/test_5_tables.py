@@ -298,7 +298,7 @@ IMPOSSIBLE: dict[str, dict[str, list[Edit]]] = {
     "rounds": {
         "start_ns": [negative, backwards, lambda v: v // 2, put(1, 2**62)],
         "duration_ns": [negative, lambda v: v * 10, put(0, 2**63 - 1), put(2, 1)],
-        "idle_ns": [negative, put(2, 10**9), put(0, 2**62)],
+        "idle_ns": [put(-1, -300), put(-1, -(2**62)), put(2, 10**9), put(0, 2**62)],
         "eligible": [negative, put(0, 13), put(0, 2**31 - 1), put(0, 2)],
         "candidates": [negative, put(0, 2), put(0, 4)],
         "chosen": [negative, put(0, 4), put(0, 1)],
