@@ -357,6 +357,10 @@ def test_between_moments_a_quantity_is_linear_and_constant_in_no_time() -> None:
     values = np.array([[0.0, 5.0, 7.0, 9.0], [1.0, 3.0, 5.0, 7.0]])
     at = np.array([[0, 4, 10, 15, 20], [0, 1, 2, 3, 3]])
     assert between(moments, values, at).tolist() == [[0.0, 2.0, 5.0, 8.0, 9.0], [1.0, 3.0, 5.0, 7.0, 7.0]]
+    # Of two values for the first moment, the one before it counts at that moment.
+    assert between(np.array([[5, 5, 9]]), np.array([[1.0, 3.0, 7.0]]), np.array([[5, 7]])).tolist() == [
+        [1, 5]
+    ]
 
 
 # Budgets
