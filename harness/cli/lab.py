@@ -42,6 +42,7 @@ def lab(roots: tuple[Path, ...], port: int, opens: bool) -> Output:
     with socket.socket() as door:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         door.bind(("127.0.0.1", port))
+        door.listen()  # whoever reads the address may come at once
         port = door.getsockname()[1]
         address = f"http://127.0.0.1:{port}/{shown.token}/"
         echo(address)

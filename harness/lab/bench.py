@@ -70,7 +70,7 @@ class Live:
             for one in found
             if summary.alive and not one["finished"] and not str(one["recording"]).startswith("failed")
         ]
-        return {"state": summary.state, **_jobs(path), "recordings": found, "live": live}
+        return {"state": summary.state, **_jobs(path, stages), "recordings": found, "live": live}
 
     def _now(self, run: Path, name: str, stages: list[dict[str, Any]], *, whole: bool) -> dict[str, Any]:
         try:
@@ -131,7 +131,7 @@ def trace_data(envelope: Envelope, began_ns: int, points: int = POINTS) -> dict[
     }
 
 
-def _jobs(path: Path) -> dict[str, Any]:
+def _jobs(path: Path, stages: list[dict[str, Any]]) -> dict[str, Any]:
     """Jobs of a bench run with the time that is left; other kinds of runs have rounds and no plan of jobs."""
     try:
         found = overview(path)
@@ -140,8 +140,8 @@ def _jobs(path: Path) -> dict[str, Any]:
     counts = found.counts()
     done = counts.get("finished", 0) + counts.get("failed", 0)
     left = sum(counts.get(state, 0) for state in ("pending", "running", "waiting"))
-    times = [one["t_s"] for one in _stages(path)]
-    pace_s = (datetime.now(UTC).timestamp() - times[0]) / done if done and times else math.nan
+    began_s = stages[0]["t_s"] if stages else math.nan
+    pace_s = (datetime.now(UTC).timestamp() - began_s) / done if done else math.nan
     return {
         "jobs": [asdict(job) for job in found.jobs],
         "counts": counts,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -25,11 +26,13 @@ from harness.lab.guard import Guard
 from harness.lab.recorded import OpenRecordings, seconds
 from joulefleet.budgets import parse_json
 from joulefleet.errors import JoulefleetError, StorageError
+from joulefleet.printable import printable_data
 from joulefleet.runstore.notes import LONGEST, add_note, read_notes
 from joulefleet.runstore.run import read_run
 
 STATIC = {
     "lab.js": (Path(__file__).parent / "static", "text/javascript"),
+    "charts.js": (Path(__file__).parent / "static", "text/javascript"),
     "lab.css": (Path(__file__).parent / "static", "text/css"),
     "report.css": (Path(__file__).parents[1] / "report" / "static", "text/css"),
     "uPlot.iife.min.js": (Path(__file__).parents[1] / "report" / "static", "text/javascript"),
@@ -63,7 +66,7 @@ class Lab:
 
     def page_key(self, root: int, name: str) -> str:
         """The word in the address of one run's page, which a script in that page may come to know."""
-        return hmac.new(self.token.encode(), f"{root}/{name}".encode(), hashlib.sha256).hexdigest()[:32]
+        return hmac.new(self.token.encode(), os.fsencode(f"{root}/{name}"), hashlib.sha256).hexdigest()[:32]
 
     # What can be asked, each with the question's parameters.
 
@@ -72,7 +75,8 @@ class Lab:
         found = self.folders.runs(question.query_params.get("words", "").lower().split())
         for one in found["runs"]:
             key = self.page_key(one["root"], one["run"])
-            one["page"] = f"/page/{key}/{one['root']}/{quote(one['run'])}" if one["has_page"] else None
+            name = quote(os.fsencode(one["run"]))
+            one["page"] = f"/page/{key}/{one['root']}/{name}" if one["has_page"] else None
         return found
 
     def run(self, question: Request) -> dict[str, Any]:
@@ -157,8 +161,8 @@ def _answering(method: Callable[[Request], dict[str, Any] | Response]) -> Callab
         try:
             found = method(question)
         except (JoulefleetError, OSError, ValueError) as error:
-            return JSONResponse({"error": str(error)}, status_code=404)
-        return found if isinstance(found, Response) else JSONResponse(found)
+            return JSONResponse(printable_data({"error": str(error)}), status_code=404)
+        return found if isinstance(found, Response) else JSONResponse(printable_data(found))
 
     return endpoint
 

@@ -156,6 +156,22 @@ def test_a_run_that_is_a_link_is_not_followed(served: Served, run: Path, tmp_pat
         link.unlink()
 
 
+def test_names_that_are_no_text_hide_no_other_run(served: Served, run: Path) -> None:
+    odd = [Path(os.fsdecode(os.fsencode(run.parent) + name)) for name in (b"/3\xff", "/4\u202e<b>".encode())]
+    for folder in odd:
+        folder.mkdir()
+        (folder / "report.html").write_text("x")
+    try:
+        found = [one["run"] for one in served.data("/api/runs")["runs"]]
+        assert found == ["4\\u202e<b>", "3\\udcff", run.name]
+        served.note(api(run), "a\u202eb\x1b]0;c")
+        assert served.data(f"{api(run)}/notes")["notes"][0]["text"] == "a\\u202eb\\x1b]0;c"
+    finally:
+        for folder in odd:
+            (folder / "report.html").unlink()
+            folder.rmdir()
+
+
 def test_many_runs_are_listed_quickly(
     run: Path, tmp_path: Path, campaign_count: Callable[[int, int], int]
 ) -> None:

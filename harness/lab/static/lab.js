@@ -2,7 +2,7 @@
 (() => {
   "use strict";
   const main = document.getElementById("main"), lead = document.getElementById("lead"), where = document.getElementById("where");
-  const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const { css, powerChart, curves } = labCharts;
   const base = location.pathname.replace(/\/$/, "");
   const ask = async (path, said) => {
     const sent = said && { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(said) };
@@ -43,65 +43,20 @@
     return turn;
   };
 
-  const axes = (x, y) => {
-    const axis = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 0.7 }, ticks: { stroke: css("--line") } };
-    return [{ ...axis, label: x }, { ...axis, label: y, size: 64 }];
-  };
-  const stageTint = stage => ({ round: "rgba(11,110,143,.16)", idle_before: "rgba(120,130,140,.10)", idle_after: "rgba(120,130,140,.10)" }[stage] || "rgba(194,87,26,.10)");
-  const bands = stages => ({
-    hooks: {
-      drawClear: u => {
-        const { ctx } = u, { top, height, left, width } = u.bbox;
-        ctx.save();
-        ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
-        ctx.textAlign = "left"; ctx.textBaseline = "alphabetic"; // as the axes left them, otherwise
-        stages().forEach((s, i, all) => {
-          const x0 = Math.max(left, u.valToPos(s.from_s, "x", true));
-          const x1 = Math.min(left + width, i + 1 < all.length ? u.valToPos(all[i + 1].from_s, "x", true) : left + width);
-          if (!(x1 > x0)) return;
-          ctx.fillStyle = stageTint(s.stage);
-          ctx.fillRect(x0, top, x1 - x0, height);
-          ctx.fillStyle = css("--soft");
-          if (ctx.measureText(s.stage).width < x1 - x0 - 6) ctx.fillText(s.stage.replaceAll("_", " "), x0 + 4, top + 13 * devicePixelRatio);
-        });
-        ctx.restore();
-      },
-    },
-  });
-
-  // Lowest and highest power as one filled line.
-  const powerChart = (place, { stages = () => [], colors = ["#0072b2"], plugins = [], selects } = {}) => {
-    const series = colors.flatMap((color, i) => [
-      { label: i ? "highest W (second)" : "highest W", stroke: color, width: 1.2, points: { show: false } },
-      { label: i ? "lowest W (second)" : "lowest W", stroke: color, width: 1.2, points: { show: false } },
-    ]);
-    const plot = new uPlot({
-      width: place.clientWidth || 600, height: 260, scales: { x: { time: false } }, axes: axes("seconds", "watts"),
-      series: [{ label: "seconds" }, ...series],
-      bands: colors.map((color, i) => ({ series: [2 * i + 1, 2 * i + 2], fill: `${color}33` })),
-      plugins: [bands(stages), ...plugins],
-      cursor: { drag: { x: true, setScale: !selects } },
-      hooks: selects ? { setSelect: [u => u.select.width > 4 && selects(u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x"))] } : {},
-    }, [[], ...series.map(() => [])], place);
-    addEventListener("resize", () => place.clientWidth && plot.setSize({ width: place.clientWidth, height: 260 }));
-    return plot;
-  };
-
   // What people wrote about a run, or one of its jobs, and a place to write more.
   const notesOf = (root, run, job = "") => {
-    const list = make("ul"), text = make("textarea", { rows: 2, maxLength: 2000, placeholder: "A note; a word like #baseline is a tag, #-baseline takes it away" });
-    const write = make("button", { textContent: "Write" }), said = make("span", { className: "note" });
+    const list = make("ul"), text = make("textarea", { rows: 2, maxLength: 2000, ariaLabel: "a note" });
+    const write = make("button", { textContent: "Write" }), said = make("p", { className: "note" }), hint = "A word like #baseline is a tag; #-baseline takes it away.";
     const show = found => list.replaceChildren(...found.notes.filter(n => !job || !n.job || n.job === job).map(n =>
       make("li", { textContent: `${n.written_utc.slice(0, 16).replace("T", " ")} UTC${n.job ? `, ${n.job}` : ""}: ${n.text}` })));
     const send = async body => {
-      try { show(await ask(`${address(root, run)}/notes`, body)); if (body) text.value = ""; said.textContent = ""; } catch (error) { said.textContent = error.message; }
+      try { show(await ask(`${address(root, run)}/notes`, body)); if (body) text.value = ""; said.textContent = hint; } catch (error) { said.textContent = error.message; }
     };
     write.addEventListener("click", () => send({ text: text.value, job }));
     send();
-    return make("section", { className: "notes" }, make("h2", { textContent: "Notes" }), list, make("div", { className: "tools" }, text, write, said));
+    return make("section", { className: "notes" }, make("h2", { textContent: "Notes" }), list, make("div", { className: "tools" }, text, write), said);
   };
 
-  // Runs.
   const showRuns = () => {
     where.textContent = "";
     const search = make("input", { type: "search", placeholder: "search" });
@@ -134,7 +89,7 @@
     compare.addEventListener("click", () => { location.hash = `#compare/${[...ticked.keys()].join("|")}`; });
     const again = every(3000, () => ask(`/runs?words=${encodeURIComponent(search.value)}`), found => {
       const going = found.runs.filter(r => r.state === "running").length;
-      const some = found.runs.length < found.all ? `${found.runs.length} of ${found.all} runs` : `${found.all} runs`;
+      const some = found.runs.length < found.all ? `${found.runs.length} of ${found.all} runs` : `${found.all} run${found.all === 1 ? "" : "s"}`;
       lead.textContent = `${some}, ${going} going on; in ${found.roots.join(", ")}`;
       if (JSON.stringify(found.runs) !== JSON.stringify(runs)) { runs = found.runs; fill(); }
     });
@@ -172,22 +127,26 @@
     const whole = make("input", { type: "checkbox" });
     const live = make("div"), body = make("tbody"), list = make("ul");
     const head = make("tr", {}, ...["job", "state", "stage", "attempt", "last failure"].map(text => make("th", { textContent: text })));
-    main.replaceChildren(
-      make("div", { className: "tools" }, make("label", {}, whole, " whole recording instead of the last minute")), live,
+    const choice = make("label", { hidden: true }, whole, " whole recording instead of the last minute");
+    main.replaceChildren(make("div", { className: "tools" }, choice), live,
       make("section", {}, make("h2", { textContent: "Jobs" }), make("div", { className: "scroll" }, make("table", {}, make("thead", {}, head), body))),
       make("section", {}, make("h2", { textContent: "Recordings" }), list), notesOf(root, run));
     const cards = new Map();
+    let shown = "";
     every(500, () => ask(`${address(root, run)}${whole.checked ? "?whole=1" : ""}`), found => {
       const counts = Object.entries(found.counts || {}).map(([state, n]) => `${n} ${state}`).join(", ");
       lead.replaceChildren(badge(found.state), ` ${counts}`, found.left_s ? `, about ${clock(found.left_s)} left` : "", found.waits_for ? `; ${found.waits_for}` : "");
       const jobs = Object.fromEntries((found.jobs || []).map(j => [j.name, j]));
       const seen = new Set();
+      choice.hidden = !found.live.length;
       for (const now of found.live) {
         seen.add(now.recording);
         if (!cards.has(now.recording)) { const c = card(); cards.set(now.recording, c); live.append(c.section); }
         cards.get(now.recording).update(now, jobs[now.recording.split("/").pop()]);
       }
       for (const [name, c] of cards) if (!seen.has(name)) { c.section.remove(); cards.delete(name); }
+      if (JSON.stringify([found.jobs, found.recordings]) === shown) return;
+      shown = JSON.stringify([found.jobs, found.recordings]);
       body.replaceChildren(...(found.jobs || []).map(j => make("tr", {}, make("td", { textContent: j.name }), make("td", {}, badge(j.state)),
         make("td", { textContent: j.stage.replaceAll("_", " ") }), make("td", { textContent: j.attempt || "" }), make("td", { className: "long", textContent: j.error }))));
       list.replaceChildren(...found.recordings.map(r => make("li", {}, r.finished
@@ -263,21 +222,6 @@
   };
 
   // Emulations.
-  const curves = (place, emulations, x, y, label, yLabel) => {
-    const xs = [...new Set(emulations.flatMap(e => e[x]))].filter(v => v != null).sort((a, b) => a - b);
-    const at = new Map(xs.map((v, i) => [v, i]));
-    const data = emulations.map(e => {
-      const column = new Array(xs.length).fill(undefined);
-      e[x].forEach((v, i) => { if (v != null) column[at.get(v)] = e[y][i]; });
-      return column;
-    });
-    place.replaceChildren();
-    new uPlot({
-      width: place.clientWidth || 600, height: 280, scales: { x: { time: false } }, axes: axes(label, yLabel),
-      series: [{ label }, ...emulations.map(e => ({ label: `${e.method} s${e.seed}`, stroke: e.color, width: 1.8, spanGaps: true, points: { show: false } }))],
-      legend: { show: emulations.length <= 12 },
-    }, [xs, ...data], place);
-  };
   const emulationView = (ask_all, ...below) => {
     const bar = make("progress", { max: 1 }), charts = ["time", "energy", "day"].map(() => make("div", { className: "chart" }));
     const titles = ["Accuracy against time of the rounds", "Accuracy against energy, every probe counted", "Devices that could take part"];
@@ -286,12 +230,13 @@
     every(2000, ask_all, found => {
       bar.value = found.share ?? 0;
       const played = found.emulations.reduce((n, e) => n + e.played, 0);
-      lead.replaceChildren(badge(found.state), ` ${found.emulations.length} emulations, ${Math.round(100 * (found.share ?? 0))} % of their rounds`, found.problems.length ? `; ${found.problems[0]}` : "");
+      lead.replaceChildren(badge(found.state), ` ${found.emulations.length} of ${found.count} emulations have begun, ${Math.round(100 * (found.share ?? 0))} % of all rounds are played`, found.problems.length ? `; ${found.problems[0]}` : "");
       if (`${played}` === last) return;
       last = `${played}`;
       curves(charts[0], found.emulations, "time_s", "accuracy", "seconds", "accuracy");
       curves(charts[1], found.emulations, "energy_j", "accuracy", "joules", "accuracy");
-      curves(charts[2], found.emulations, "day", "eligible", "days", "devices");
+      const [unit, days] = found.emulations.some(e => e.day.at(-1) > 2) ? ["days", 1] : found.emulations.some(e => e.day.at(-1) > 0.1) ? ["hours", 1 / 24] : ["seconds", 1 / 86400];
+      curves(charts[2], found.emulations.map(e => ({ ...e, when: e.day.map(d => d == null ? d : d / days) })), "when", "eligible", unit, "devices");
       document.documentElement.dataset.drawn = last;
     });
   };
@@ -304,7 +249,7 @@
         const now = await Promise.all(both.map(([root, run]) => ask(address(root, run))));
         const named = now.flatMap((f, i) => f.emulations.map(e => ({ ...e, method: `${"AB"[i]}: ${e.method}` })));
         const shares = now.map(f => f.share ?? 0);
-        return { state: now.map(f => f.state).join(", "), emulations: named, problems: now.flatMap(f => f.problems), share: (shares[0] + shares[1]) / 2 };
+        return { state: now.map(f => f.state).join(", "), count: now[0].count + now[1].count, emulations: named, problems: now.flatMap(f => f.problems), share: (shares[0] + shares[1]) / 2 };
       });
       return;
     }
