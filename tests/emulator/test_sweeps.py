@@ -152,6 +152,7 @@ def test_files_are_found_from_where_they_are_named(tmp_path: Path, monkeypatch: 
         (["--set", "seeds.first=1"], "seeds.first is nothing to sweep"),
         (["--set", "code.x=1"], "code.x is nothing to sweep try: give the files with `--code`"),
         (["--set", "fleet.profiles=[a,b]"], """quoted: --set 'fleet.profiles=["a", "b"]'"""),
+        (["--set", 'fleet.profiles="reference"', "--set", "fleet.devices=x"], "fleet.devices: Input should"),
         (["--set", "fleet.profiles=3"], "'ai-benchmark' or: should be a list, got 3"),
         (
             ["--selector", "oort mode=official"],
