@@ -116,7 +116,7 @@ def test_a_quoted_value_may_stand_beside_another_key_of_its_section(order: int) 
     (found,) = expand(SMALL, None, settings_in(texts[::order]))
     fleet, protocol = found.scenario.fleet, found.scenario.protocol
     assert (fleet.profiles, fleet.devices) == ("ai-benchmark", 300)
-    assert (protocol.every_s, protocol.k) == (1800.0, 7)
+    assert (protocol.every_s, protocol.k) == (1800.0, 3)
 
 
 def test_lists_are_split_outside_of_brackets_and_quotes() -> None:
