@@ -111,7 +111,7 @@ def test_a_quoted_value_may_stand_beside_another_key_of_its_section(order: int) 
         'fleet.profiles="ai-benchmark"',
         "fleet.devices=300",
         'protocol.every_s="30 min"',
-        "protocol.k=7",
+        "protocol.k=3",
     ]
     (found,) = expand(SMALL, None, settings_in(texts[::order]))
     fleet, protocol = found.scenario.fleet, found.scenario.protocol
