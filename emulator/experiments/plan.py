@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -13,6 +13,8 @@ from emulator.data.partition import BY_CLASS
 from emulator.own_code.files import GivenCode
 from emulator.scenario.code import with_code
 from emulator.scenario.model import Scenario
+from emulator.scenario.settings import selectors_in
+from emulator.scenario.sweep import folder_name, method_label
 from emulator.selectors.registry import SELECTORS
 from joulefleet.config import ClosedModel
 from joulefleet.errors import ConfigError
@@ -102,16 +104,24 @@ class Variant(ClosedModel):
 
 
 class PlanEntry(ClosedModel):
-    """One method on one variant with one seed."""
+    """One method on one variant with one seed: a selector, with other options than its defaults or none."""
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"options"})
 
     variant: InsidePath
     selector: InsidePath
     seed: Annotated[int, Field(ge=0)]
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def method(self) -> str:
+        """What tables call it."""
+        return method_label(self.selector, self.options, {})
 
     @property
     def folder(self) -> str:
         """Inside the run."""
-        return f"{self.variant}/{self.selector}_s{self.seed}"
+        return f"{self.variant}/{folder_name(self.method)}_s{self.seed}"
 
     @property
     def settings(self) -> None:
@@ -147,9 +157,9 @@ class ExperimentPlan(StoredRecord):
         return next(variant for variant in self.variants if variant.name == name)
 
     def scenario_of(self, planned: PlanEntry) -> Scenario:
-        """The scenario of one of them, with its selector at default options."""
+        """The scenario of one of them, with its selector."""
         scenario = self.variant(planned.variant).scenario
-        chosen = scenario.selector.model_copy(update={"name": planned.selector, "options": {}})
+        chosen = scenario.selector.model_copy(update={"name": planned.selector, "options": planned.options})
         return scenario.model_copy(update={"selector": chosen})
 
 
@@ -179,7 +189,7 @@ class VariantPlan:
 
     Attributes:
         variant: The scenario.
-        methods: Selectors with all of ``seeds``.
+        methods: Selectors with all of ``seeds``, as they are typed: ``oort``, ``oort:penalty=0``.
         seeds: Of ``methods``.
         others: Selectors with ``other_seeds`` only: they cost as much and matter less.
         other_seeds: Of ``others``.
@@ -192,13 +202,15 @@ class VariantPlan:
     other_seeds: tuple[int, ...] = ()
 
     def planned(self, seeds: Sequence[int] | None) -> list[PlanEntry]:
-        """Every method with each of its seeds, or with ``seeds`` instead."""
-        pairs = [(m, seeds or self.seeds) for m in self.methods]
-        pairs += [(m, seeds or self.other_seeds) for m in self.others]
+        """Every method with each of its seeds, or with ``seeds`` instead; seed by seed.
+
+        So whatever part of it has been played holds the same seeds of all methods.
+        """
         return [
-            PlanEntry(variant=self.variant.name, selector=method, seed=seed)
-            for method, its_seeds in pairs
-            for seed in its_seeds
+            PlanEntry(variant=self.variant.name, selector=one.name, seed=seed, options=one.options)
+            for methods, its_seeds in ((self.methods, self.seeds), (self.others, self.other_seeds))
+            for seed in seeds or its_seeds
+            for one in selectors_in(methods)
         ]
 
 
@@ -221,7 +233,8 @@ def with_own_code(plan: VariantPlan, given: GivenCode) -> VariantPlan:
     methods = tuple(dict.fromkeys((*plan.methods, *given.selectors)))
     task = given.tasks.get(scenario.task.name)
     if task is not None and not task.metric.share:
-        left = [name for name in (*methods, *plan.others) if SELECTORS.load(name).needs_accuracy]
+        every = (*methods, *plan.others)
+        left = [one for one in every if SELECTORS.load(one.partition(":")[0]).needs_accuracy]
         changes["reductions"] = (
             *changes["reductions"],
             f"without {', '.join(left)}, which go by an accuracy",

@@ -138,7 +138,7 @@ def publish_experiment(results: ExperimentResults, folder: Path) -> None:
         raise StorageError(f"{folder}: is there already", hint="published data are never overwritten")
     folder.mkdir(parents=True)
     played = {(run.variant, run.method, run.seed) for run in results.runs}
-    kept = tuple(one for one in results.plan.planned if (one.variant, one.selector, one.seed) in played)
+    kept = tuple(one for one in results.plan.planned if (one.variant, one.method, one.seed) in played)
     write_record(folder / PUBLISHED[0], results.plan.model_copy(update={"planned": kept}))
     records = [
         {"variant": run.variant, "method": run.method, "record": run.record.model_dump(mode="json")}
@@ -172,7 +172,7 @@ def load_published(folder: Path) -> ExperimentResults:
             raise DataQualityError(f"{folder}: run {number} has {len(rounds)} rounds, not {record.rounds}")
         result = PublishedResult(folder, record, rounds.reset_index(drop=True))
         runs.append(FinishedRun(one["method"], result.rounds, result, one["variant"]))
-    if [(one.variant, one.selector, one.seed) for one in plan.planned] != [
+    if [(one.variant, one.method, one.seed) for one in plan.planned] != [
         (run.variant, run.method, run.seed) for run in runs
     ]:
         raise DataQualityError(f"{folder}: its runs are not those of its plan")
@@ -205,7 +205,7 @@ def _read(path: Path, plan: ExperimentPlan, planned: PlanEntry) -> FinishedRun |
             f"{folder}: was never tested, so it has no accuracy to stand in a table",
             hint="`joulefleet compare` shows what such runs cost",
         )
-    return FinishedRun(planned.selector, rounds, result, planned.variant)
+    return FinishedRun(planned.method, rounds, result, planned.variant)
 
 
 def _check_alike(plan: ExperimentPlan, runs: Sequence[FinishedRun]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from emulator.fleet.conditions import NEVER_NS
 from emulator.fleet.world import World
 from emulator.round.reports import Reported
 from emulator.round.view import PRIVILEGED_FIELDS, Ids
@@ -61,6 +62,10 @@ class Truth:
         ids = np.flatnonzero(eligible)
         if "battery" in self._needs:
             reported.put(ids, {"battery": self._world.batteries.level(now_ns, ids)})
+        if "leaves_s" in self._needs:
+            leaves_ns = self._world.conditions.leaves_at(now_ns, ids)
+            never = leaves_ns == NEVER_NS
+            reported.put(ids, {"leaves_s": np.where(never, np.inf, (leaves_ns - now_ns) * 1e-9)})
         if self._needs & {"true_epoch_s", "true_epoch_j"}:
             fleet = self._world.fleet
             profile, at_ns = fleet.profile[ids], np.full(len(ids), now_ns)

@@ -19,7 +19,7 @@ ALWAYS_SHOWN = frozenset({"eligible", "data_size"})
 """Known of every device from its registration and check-in; no selector has to ask for them."""
 
 PRIVILEGED_FIELDS = frozenset(
-    {"label_histogram", "true_epoch_s", "true_epoch_j", "true_comm_s", "true_comm_j"}
+    {"label_histogram", "leaves_s", "true_epoch_s", "true_epoch_j", "true_comm_s", "true_comm_j"}
 )
 """What no server could know; only selectors that say ``privileged`` may ask for these."""
 
@@ -60,6 +60,7 @@ class ServerView:
         failures: How often in a row it left, missed the deadline or diverged in what it was asked to do.
         bias_delta: Change of the output layer's bias in its last update, one column per class.
         label_histogram: True share of each class on the device, one column per class.
+        leaves_s: In how many seconds it may no longer train, from when this round begins; infinite for never.
         true_epoch_s: What one local epoch would take now.
         true_epoch_j: What one local epoch would cost now.
         true_comm_s: What download and upload would take now.
@@ -93,6 +94,7 @@ class ServerView:
     failures: NDArray[np.float64]
     bias_delta: NDArray[np.float64]
     label_histogram: NDArray[np.float64]
+    leaves_s: NDArray[np.float64]
     true_epoch_s: NDArray[np.float64]
     true_epoch_j: NDArray[np.float64]
     true_comm_s: NDArray[np.float64]

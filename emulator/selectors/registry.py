@@ -133,6 +133,10 @@ SELECTORS: Registry[type[Selector]] = Registry(
             "Control: at random in proportion to data size",
         ),
         "refl": ("emulator.selectors.refl:Refl", "Least available first (Abdelmoniem et al. 2023)"),
+        "refl_oracle": (
+            "emulator.selectors.refl:ReflOracle",
+            "Oracle: who is about to leave first (Abdelmoniem et al. 2023, as its code)",
+        ),
         "rpow_d": (
             "emulator.selectors.power_of_choice:RememberedPowerOfChoice",
             "Power-of-Choice on the last known loss (Cho et al. 2020)",

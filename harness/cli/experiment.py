@@ -227,7 +227,7 @@ def _dry_run(plan: ExperimentPlan) -> Output:
             "name": variant.name,
             "title": variant.title,
             "reduced": list(variant.reductions),
-            "methods": list(dict.fromkeys(o.selector for o in plan.planned if o.variant == variant.name)),
+            "methods": list(dict.fromkeys(o.method for o in plan.planned if o.variant == variant.name)),
         }
         for variant in plan.variants
     ]

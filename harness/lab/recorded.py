@@ -14,7 +14,14 @@ from harness.lab.bench import trace_data
 from joulefleet.errors import JoulefleetError, StorageError
 from joulefleet.records import cache_folder, publish
 from power import measure_energy
-from power.recording import Envelope, Recording, open_recording, recording_envelope, view
+from power.recording import (
+    RECORDING_FILE,
+    Envelope,
+    Recording,
+    open_recording,
+    recording_envelope,
+    view,
+)
 
 KEPT = 8
 LARGEST_BYTES = 1 << 28
@@ -26,7 +33,7 @@ class OpenRecordings:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: OrderedDict[Path, tuple[Recording, Envelope]] = OrderedDict()
+        self._open: OrderedDict[tuple[Path, int], tuple[Recording, Envelope]] = OrderedDict()
 
     def trace(self, folder: Path, start_s: float, end_s: float, points: int) -> dict[str, Any]:
         """Power between two moments, in seconds from the first sample."""
@@ -62,11 +69,13 @@ class OpenRecordings:
 
     def _opened(self, folder: Path) -> tuple[Recording, Envelope]:
         with self._lock:
-            found = self._open.pop(folder, None)
+            # A new attempt gets a new folder of the same name.
+            key = folder, (folder / RECORDING_FILE).stat().st_mtime_ns
+            found = self._open.pop(key, None)
             if found is None:
                 recording = open_recording(folder)
                 found = recording, _envelope(recording)
-            self._open[folder] = found
+            self._open[key] = found
             while len(self._open) > KEPT:
                 self._open.popitem(last=False)
             return found

@@ -12,7 +12,7 @@ from joulefleet.errors import ConfigError
 from tests.emulator.small_experiment import variant
 
 NAMES = (
-    *("ablation", "budget", "generalisation", "interference", "probing", "sensitivity"),
+    *("ablation", "aggregation", "budget", "generalisation", "interference", "probing", "sensitivity"),
     *("table1", "toa-eoa", "volatility"),
 )
 
@@ -25,8 +25,8 @@ def test_all_experiments_of_the_paper_are_there() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_method_can_be_made_and_has_fedavg_beside_it(name: str, preset: Preset) -> None:
     plan = plan_experiment(name, preset)
-    for selector in {one.selector for one in plan.planned}:
-        make_selector(plan.scenario_of(next(one for one in plan.planned if one.selector == selector)))
+    for one in {one.method: one for one in plan.planned}.values():
+        make_selector(plan.scenario_of(one))
     with_fedavg = {one.variant for one in plan.planned if one.selector == "fedavg"}
     assert all((one.baseline or one.name) in with_fedavg for one in plan.variants)
 
@@ -115,6 +115,20 @@ def test_seeds_and_variants_can_be_chosen() -> None:
         plan_experiment("sensitivity", Preset.SMOKE, only=["beta-9"])
     with pytest.raises(ConfigError, match="no experiment called 'tabel1'"):
         plan_experiment("tabel1", Preset.SMOKE)
+
+
+def test_a_method_with_options_is_one_of_its_own_and_seeds_are_played_in_turn() -> None:
+    """Cut short after any seed, a plan has played the same seeds of all methods."""
+    plan = make_plan(
+        "small", Preset.SMOKE, "?", [VariantPlan(variant(), ("fedavg", "oort:penalty=0"), (3, 4))]
+    )
+    assert [one.folder for one in plan.planned] == [
+        "plain/fedavg_s3", "plain/oort_penalty-0_s3", "plain/fedavg_s4", "plain/oort_penalty-0_s4",
+    ]  # fmt: skip
+    oort = plan.planned[1]
+    assert oort.method == "oort (penalty=0)"
+    assert plan.scenario_of(oort).selector.options == {"penalty": 0}
+    assert plan.scenario_of(plan.planned[0]).selector.options == {}
 
 
 def test_a_baseline_from_another_world_is_refused() -> None:

@@ -14,8 +14,8 @@ from emulator.runs.result import EMULATION_FILE
 from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TrainerSection
 from harness.cli import run as joulefleet
 from harness.report.charts import HeatMap
-from harness.report.emulation_page import emulation_page
-from harness.report.experiment_charts import MAX_CELLS
+from harness.report.emulations.charts import MAX_CELLS
+from harness.report.emulations.emulation_page import emulation_page
 from harness.report.page import Page, Section
 from tests.harness.browser import browser, console_errors, drawn, open_page, requested_urls, wait_until_drawn
 

@@ -15,7 +15,7 @@ from harness.cli import run as joulefleet
 from harness.outputs import write_outputs
 from harness.probing.cost_rows import cost_rows
 from harness.probing.validation import MeasuredCell, MeasuredSaving
-from harness.report.probing_page import _text
+from harness.report.bench.probing_page import _text
 from joulefleet.interval import Interval
 from power.profile import Quantity
 from tests.harness.browser import browser, console_errors, drawn, open_page, requested_urls

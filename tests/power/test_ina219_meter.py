@@ -21,7 +21,7 @@ from joulefleet.errors import (
     MeterSilent,
     UnsafeOutput,
 )
-from power.emulated.ina219 import EmulatedIna219
+from power.emulated.ina219.instrument import EmulatedIna219
 from power.emulated.options import EmulatorOptions
 from power.emulated.pty_port import PtyPort
 from power.emulated.service import Emulator, EmulatorProcess, in_thread, serve

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
+import joulefleet
 from harness.cli import READY, cli
 from tests.conftest import REPOSITORY
 
@@ -30,7 +31,7 @@ def test_the_table_of_commands_has_every_command(name: str) -> None:
 def test_what_is_to_be_cited_is_this_version() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     citation = (REPOSITORY / "CITATION.cff").read_text(encoding="utf-8")
-    assert f"\nversion: {project['version']}\n" in citation
+    assert f"\nversion: {joulefleet.__version__}\n" in citation
     assert f"\nlicense: {project['license']}\n" in citation
     (title,) = re.findall(r"^    title: (.*)$", citation, re.MULTILINE)
     assert title in " ".join(README.split())

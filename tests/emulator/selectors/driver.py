@@ -73,6 +73,7 @@ class World:
             "battery": rng.uniform(0.1, 1.0, self.n), "check_ins": np.ones(self.n),
             "last_round": np.zeros(self.n), "times_chosen": np.zeros(self.n), "failures": np.zeros(self.n),
             "label_histogram": self.histogram,
+            "leaves_s": generator(self.seed, "leaves").choice([0.5, 2.0, 1200.0, np.inf], self.n),
         }  # fmt: skip
         for name, values in known.items():
             self.reported[name][:] = values

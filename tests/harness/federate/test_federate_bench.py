@@ -24,7 +24,7 @@ from harness.federate.files import FederateFiles, read_federate_files
 from harness.federate.run import run_federation
 from harness.outputs import OUTPUTS
 from harness.profiles.library import build_run_profiles
-from harness.report.bench_page import bench_page, rounds_section
+from harness.report.bench.page import bench_page, rounds_section
 from harness.report.page import REPORT_FILE
 from harness.results.stored_run import StoredRun
 from harness.rounds.measured import read_part
