@@ -6,6 +6,7 @@ silent those of the sister paper's published configuration (FedGCS, IJCAI 2024),
 
 from __future__ import annotations
 
+import re
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -40,6 +41,16 @@ def _seconds(value: object) -> object:
     return found
 
 
+TIME_OF_DAY = r"^([01]\d|2[0-3]):[0-5]\d$"
+_TimeOfDay = Annotated[str, Field(pattern=TIME_OF_DAY)]
+
+
+def _time_of_day(value: object) -> object:
+    if not isinstance(value, str) or not re.fullmatch(TIME_OF_DAY, value):
+        raise ValueError("should be a time of day from 00:00 to 23:59, such as '22:00'")
+    return value
+
+
 Seconds = Annotated[
     float,
     BeforeValidator(_seconds, json_schema_input_type=float | Annotated[str, Field(pattern=SPAN)]),
@@ -71,7 +82,7 @@ class TracesSection(ClosedModel):
     source: str = "synthetic"
     policy: str = "recorded"
     at_end: Literal["wrap", "stop"]
-    start: str = Field(default="00:00", pattern=r"^([01]\d|2[0-3]):[0-5]\d$")
+    start: Annotated[str, BeforeValidator(_time_of_day, json_schema_input_type=_TimeOfDay)] = "00:00"
     time_zone: str = ""
     shift: bool = True
     jitter_s: Seconds = 1800.0

@@ -216,6 +216,16 @@ def test_profiles_are_spread_by_the_largest_remainder() -> None:
     assert counts(fleet(profiles, [100] * 8), 3) == [3, 3, 2]
 
 
+@pytest.mark.parametrize("n", [5, 10, 12, 20, 33])
+def test_a_small_fleet_is_no_end_of_a_list_in_order_of_speed(n: int) -> None:
+    phones = [profile(device=f"d{i}", epoch_s=1.0 / (1 + i)) for i in range(34)]
+    state = fleet(phones, [100] * n)
+    assert max(counts(state, 34)) == 1
+    half = np.median(state.profile)
+    assert abs(half - 16.5) <= 1.0
+    assert counts(fleet(phones[:8], [100] * 4), 8) == [0, 1] * 4
+
+
 def test_equal_remainders_go_to_the_first() -> None:
     many = [named(f"d{i:02}") for i in range(40)]
     assert counts(fleet(many, [100] * 60), 40) == [2] * 20 + [1] * 20
