@@ -37,7 +37,7 @@
         const found = await get();
         if (current()) show(found);
       } catch (error) { if (current()) lead.textContent = `No answer: ${error.message}`; }
-      if (current()) setTimeout(() => current() && turn(), Math.max(document.hidden ? 5 * ms : ms, 4 * (performance.now() - began)));
+      if (current()) setTimeout(() => current() && turn(), Math.max(document.hidden ? 5 * ms : ms, Math.min(4 * (performance.now() - began), 1000)));
     };
     turn();
     return turn;
