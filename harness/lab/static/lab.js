@@ -217,6 +217,7 @@
     };
     tools.append(tool("Whole recording", "whole recording", () => shows()), tool("\u25c0", "earlier", () => pan(-0.5)), tool("\u25b6", "later", () => pan(0.5)),
       tool("+", "zoom in", () => zoom(0.5)), tool("\u2212", "zoom out", () => zoom(2)), make("a", { href: `#/${root}/${run}`, textContent: "back to the run" }));
+    lead.textContent = "Reading it; the first look at a day takes a minute.";
     said.textContent = "Drag or turn the wheel to zoom, with Shift to move. Click two places for the joules between them.";
     shows();
   };
