@@ -80,7 +80,7 @@ class OpenRecordings:
         # A new attempt gets a new folder of the same name.
         key = folder, (folder / RECORDING_FILE).stat().st_mtime_ns
         with self._lock:
-            found = self._open[key] = self._open.pop(key, None) or _Opened()
+            found = self._open[key] = self._open.pop(key, _Opened())
             while len(self._open) > KEPT:
                 self._open.popitem(last=False)
         with found.lock:  # its own: a day takes a while, and others are looked at meanwhile
