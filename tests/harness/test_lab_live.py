@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +52,9 @@ class Bench:
             instrument = stack.enter_context(EmulatorProcess(kind, options))
         words = ("-m", "tests.harness.recording_run", str(self.root), kind, instrument.address, str(seconds))
         command = [sys.executable, *words]
-        recorder = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        # An HVPM keeps 3 ms back: beside other people's work its recorder loses some with or without a page.
+        with in_real_time() if kind == "monsoon-hvpm" else nullcontext():
+            recorder = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         stack.callback(recorder.kill)
         WebDriverWait(recorder, 60, 0.05).until(lambda _: set(self.root.glob("2*_live_*")) - known)
         (run,) = set(self.root.glob("2*_live_*")) - known
