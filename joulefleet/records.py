@@ -184,6 +184,9 @@ def storage_error(path: Path, error: OSError) -> StorageError:
         return StorageError(
             f"{path}: cannot be written ({error.strerror})", hint="choose a writable directory with --out"
         )
+    in_the_way = next((one for one in path.parents if one.exists()), None)
+    if in_the_way is not None and not in_the_way.is_dir():
+        return StorageError(f"{path}: {in_the_way} is a file, not a folder", hint="choose another path")
     return StorageError(f"{path}: {error.strerror or error}")
 
 

@@ -1,10 +1,11 @@
 """Writes the locks beside this file: what pip would install, with the hash of every file it would take.
 
-pip itself resolves, once for each Python and machine, and reports what it chose; nothing is downloaded but
-metadata. It asks the package index that pip is set to, and `constraints.txt` for versions. Usage:
+pip itself resolves, once for each Python and machine, and reports what it chose; nothing but metadata is
+downloaded. It asks the package index that it is set to, and `constraints.txt` for versions. Usage:
 
-    python locks/make.py                          base.txt, all.txt, torch-cuda.txt
-    python locks/make.py --cpu FOLDER_OR_PAGE     torch-cpu.txt, from where the CPU builds of torch lie
+    python locks/make.py [--cpu FOLDER_OR_PAGE]
+
+With --cpu, builds of torch without CUDA that lie there are allowed too.
 """
 
 import argparse
@@ -23,6 +24,8 @@ MACHINES = ("x86_64", "aarch64")
 GLIBCS = (34, 31, 28, 27, 24, 17)
 """Debian 12 and later, Ubuntu 22.04 and later have these and newer ones."""
 TORCH = ("torch", "torchvision")
+BESIDE_TORCH = ("filelock", "fsspec", "networkx", "setuptools", "sympy", "typing_extensions")
+"""What torch needs beside CUDA."""
 PINS = tuple[str, str]
 
 
@@ -54,34 +57,35 @@ def everywhere(wanted: Iterable[str], *options: str) -> dict[PINS, set[str]]:
 
 def write(name: str, about: str, hashes: dict[PINS, set[str]]) -> None:
     """One file that `pip install --require-hashes -r` takes."""
-    lines = [f"# {about}", "# Made by locks/make.py; docs/install.md says how to use it."]
+    lines = [f"# {about}", "# Made by locks/make.py; docs/install.md says how it is used."]
     for (project, version), digests in sorted(hashes.items()):
-        lines.append(" \\\n    ".join([f"{project}=={version}", *(f"--hash=sha256:{d}" for d in sorted(digests))]))
+        lines.append(
+            " \\\n    ".join([f"{project}=={version}", *(f"--hash=sha256:{d}" for d in sorted(digests))])
+        )
     (HERE / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def main() -> None:
     """Make them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--cpu", metavar="FOLDER_OR_PAGE", help="where the CPU builds of torch lie")
-    arguments = parser.parse_args()
+    parser.add_argument("--cpu", metavar="FOLDER_OR_PAGE", help="where builds of torch without CUDA lie")
+    cpu = parser.parse_args().cpu
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     rest = [
-        one for name, needs in extras.items() if name not in ("all", "flower") for one in needs
-        if not one.startswith(TORCH)
+        need for name in extras if name not in ("all", "flower") for need in extras[name]
+        if not need.startswith(TORCH)
     ]  # fmt: skip
-    if arguments.cpu:
-        from_there = ("--no-deps", "--find-links", arguments.cpu)
-        cpu = chosen(["torch==2.13.0+cpu", "torchvision"], "3.11", "x86_64", *from_there)
-        write("torch-cpu.txt", "torch without CUDA, after all.txt.", {pin: {one} for pin, one in cpu.items()})
-        return
-    base = everywhere(project["dependencies"])
-    whole = everywhere([*project["dependencies"], *rest, "networkx", "sympy", "fsspec", "setuptools"])
-    torch = everywhere([*project["dependencies"], *rest, *TORCH])
-    write("base.txt", "The base install.", base)
+    write("base.txt", "The base install.", everywhere(project["dependencies"]))
+    torch = everywhere(TORCH, "--no-deps")
+    if cpu is not None:
+        for pin, digest in chosen(
+            ["torch"], PYTHONS[0], MACHINES[0], "--no-deps", "--find-links", cpu
+        ).items():
+            torch[pin[0], pin[1].partition("+")[0]].add(digest)
+    write("torch.txt", "torch, with --no-deps, after all.txt: its builds with CUDA and without.", torch)
+    whole = everywhere([*project["dependencies"], *rest, *BESIDE_TORCH])
     write("all.txt", "All extras but torch, torchvision and Flower.", whole)
-    write("torch-cuda.txt", "torch with CUDA, after all.txt.", {p: h for p, h in torch.items() if p not in whole})
 
 
 if __name__ == "__main__":

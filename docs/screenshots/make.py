@@ -58,8 +58,23 @@ name = "app"
 cores = 1
 cpu_share = 1.0
 [repetitions]
-count = 2
+count = 3
 """
+AGAIN = """\
+name = "again"
+models = ["mnist-lenet5"]
+backends = ["onnxruntime"]
+samples = 320
+local_epochs = 5
+threads = 1
+[[loads]]
+name = "none"
+cpu_share = 0
+[repetitions]
+count = 3
+"""
+"""The same devices later, for what a device needed in every run."""
+
 PROBING = """\
 name = "early-exit"
 task = "mnist-lenet5"
@@ -105,7 +120,19 @@ class View:
 DESK, PHONE = View(1280, 1100), View(420, 900)
 NIGHT = View(1280, 1100, dark=True)
 ALL = (DESK, PHONE, NIGHT, View(420, 900, dark=True))
-PICTURES = dict.fromkeys(("bench", "probing", "federation", "emulation", "experiment", "demo"), (DESK,))
+PAGES = {
+    "bench": "bench/*_lenet5_*/report.html",
+    "probing": "probing/*/report.html",
+    "federation": "federation/*/report.html",
+    "emulation": "emulation/*/report.html",
+    "experiment": "experiment/*/report.html",
+    "demo": "demo/*_demo_*/report.html",  # not those of the runs that it made
+    "history": "history.html",
+    "traces": "traces.html",
+}
+"""Kind of page to where it is below the runs; of several the newest."""
+
+PICTURES = dict.fromkeys(PAGES, (DESK,))
 PICTURES["emulation"] = (DESK, PHONE, NIGHT)
 """What the documents show: each page once, one of them also on a phone and at night."""
 
@@ -123,9 +150,12 @@ def joulefleet(*words: str | Path) -> None:
 
 def make_runs(folder: Path) -> None:
     """One run of every kind; those that are there are kept."""
-    bench = [kind for kind in ("bench", "probing", "federation") if not _page(folder, kind)]
+    bench = [kind for kind in ("bench", "probing", "federation", "history") if not _page(folder, kind)]
     if bench:
         _on_the_bench(folder, bench)
+    if "history" in bench:
+        page = folder / PAGES["history"]
+        joulefleet("profile", "history", "board-a", "--root", folder / "bench", "--out", page)
     if not _page(folder, "emulation"):
         joulefleet(
             "emulate", "quick", "--selector", METHODS, "--seeds", "0-2", "--root", folder / "emulation"
@@ -134,6 +164,10 @@ def make_runs(folder: Path) -> None:
         joulefleet("experiment", "run", "probing", "--preset", "smoke", "--root", folder / "experiment")
     if not _page(folder, "demo"):
         joulefleet("demo", "--root", folder / "demo")
+    if not _page(folder, "traces"):
+        people = folder / "people"
+        joulefleet("traces", "synth", "--users", "60", "--days", "7", "--out", people)
+        joulefleet("traces", "stats", people, "--html", folder / PAGES["traces"])
 
 
 def _on_the_bench(folder: Path, kinds: list[str]) -> None:
@@ -145,6 +179,7 @@ def _on_the_bench(folder: Path, kinds: list[str]) -> None:
             inventory = ("--inventory", config / "devices.toml")
             texts = {
                 "lenet5.toml": PLAN + TIMING,
+                "again.toml": AGAIN + TIMING.replace("load_only_s = 0.5\n", ""),
                 "probing.toml": PROBING + TIMING.replace("load_only_s = 0.5\n", ""),
                 "scenario.toml": SCENARIO,
                 "federate.toml": TIMING,
@@ -153,6 +188,7 @@ def _on_the_bench(folder: Path, kinds: list[str]) -> None:
                 (config / name).write_text(text, encoding="utf-8")
             commands = {
                 "bench": ("bench", "run", config / "lenet5.toml"),
+                "history": ("bench", "run", config / "again.toml"),
                 "probing": ("probing", "validate", config / "probing.toml"),
                 "federation": (
                     *("bench", "federate", config / "scenario.toml"),
@@ -160,13 +196,13 @@ def _on_the_bench(folder: Path, kinds: list[str]) -> None:
                 ),
             }
             for kind in kinds:
-                joulefleet(*commands[kind], *inventory, "--root", folder / kind)
+                root = folder / ("bench" if kind == "history" else kind)
+                joulefleet(*commands[kind], *inventory, "--root", root)
 
 
 def _page(folder: Path, kind: str) -> Path | None:
-    """The newest page of a kind; the demo's is that of its own run, not of those it made."""
-    name = "*_demo_*" if kind == "demo" else "*"
-    return next(iter(sorted(folder.glob(f"{kind}/{name}/report.html"), reverse=True)), None)
+    """The newest page of a kind."""
+    return next(iter(sorted(folder.glob(PAGES[kind]), reverse=True)), None)
 
 
 @contextlib.contextmanager
@@ -204,8 +240,8 @@ def picture(
     clip = {"x": 0, "y": 0, "width": view.width, "height": tall, "scale": 1}
     shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
     image = Image.open(io.BytesIO(base64.b64decode(shot["data"]))).convert("RGB")
-    # The widest range of colours: those of small dots are as much wanted as those of the ground.
-    few = image.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    # The widest range of colours, then their means: small dots keep theirs, and so does the ground.
+    few = image.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, kmeans=3, dither=Image.Dither.NONE)
     few.save(out, optimize=True)
     say(f"{out}: {out.stat().st_size / 1000:.0f} kB")
 
@@ -235,6 +271,10 @@ def main() -> None:
                 sys.exit(f"{runs}: no page of a run of {kind}")
             for view in ALL if given.all else views:
                 picture(driver, page, view, given.out / f"{kind}-{view.name}.png", whole=given.all)
+        if not given.all:
+            from lab import lab_pictures  # it takes its parts from here
+
+            lab_pictures(driver, given.out)
 
 
 if __name__ == "__main__":

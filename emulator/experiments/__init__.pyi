@@ -16,7 +16,7 @@ from emulator.experiments.results import (
     load_published,
     publish_experiment,
 )
-from emulator.experiments.reuse import check_donors, take_over
+from emulator.experiments.runner import check_donors, take_over
 from emulator.experiments.summary import MethodRow, Runs, VariantSummary, summarise, summary_of
 from emulator.experiments.switches import switches_of
 

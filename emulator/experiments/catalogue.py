@@ -19,7 +19,7 @@ EXPERIMENTS: Registry[Callable[[Preset], list[VariantPlan]]] = Registry(
         "toa-eoa": ("emulator.experiments.designs.toa_eoa:variant_plans", "Time and energy to an accuracy"),
         "budget": (
             "emulator.experiments.designs.budget:variant_plans",
-            "What a budget of energy or time buys, in a static world and in a week of use",
+            "What a budget of energy or time buys, in a static world and among people",
         ),
         "aggregation": (
             "emulator.experiments.designs.aggregation:variant_plans",

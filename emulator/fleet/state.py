@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,11 @@ class FleetState:
 
     def __len__(self) -> int:
         return len(self.profile)
+
+    def some(self, devices: NDArray[np.int64]) -> FleetState:
+        """These devices, numbered from 0 on."""
+        columns = {name: getattr(self, name)[devices] for name in ("profile", "slowness", "data_size")}
+        return replace(self, **columns)
 
     def work(self, devices: NDArray[np.int64]) -> NDArray[np.float64]:
         """How many measured epochs one local epoch of a device is worth."""

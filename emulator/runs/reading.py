@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.round.outcome import Accounting
+from emulator.round.outcome import Accounting, Fate
 from emulator.runs.opening import INDEX, read_index, resuming
 from emulator.runs.result import EmulationRecord, Result, run_of
 from emulator.runs.tables import KNOWN_COSTS, N_UNKNOWN
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 COSTS = (*(f"{what}_{a.value}" for what in ("time_s", "energy_j") for a in Accounting), "energy_j")
 PARTS = tuple(f"{part}_j" for part in ("download", "probe", "wait", "train", "upload"))
+KNOWN_HONEST = KNOWN_COSTS[f"time_s_{Accounting.HONEST.value}"]
 ANEW = "play it anew"
 
 
@@ -111,6 +112,12 @@ def _check_numbers(path: Path, record: EmulationRecord, rounds: pd.DataFrame) ->
     unknown = unknown_costs(rounds)
     wrong = [name for name in COSTS if not (np.isfinite(rounds[name]) | unknown).all()]
     wrong += [name for name in KNOWN_COSTS.values() if name in rounds and not np.isfinite(rounds[name]).all()]
+    honest_s = rounds[KNOWN_HONEST if KNOWN_HONEST in rounds else "time_s_honest"].to_numpy(float)
+    took_s = (rounds["duration_ns"] - rounds["idle_ns"]).to_numpy() * 1e-9
+    if not (np.isclose(took_s, honest_s, rtol=1e-9, atol=2e-9) | ~np.isfinite(honest_s)).all():
+        raise DataQualityError(
+            f"{path}: duration_ns and time_s_honest of rounds.parquet contradict each other"
+        )
     number = rounds["round"].to_numpy()
     every = record.scenario.protocol.test_every
     tested = (number > 0) & (number % every == 0 if every else False)
@@ -131,6 +138,11 @@ def _check_clients(path: Path, rounds: pd.DataFrame, clients: pd.DataFrame, devi
         raise DataQualityError(f"{path}: clients.parquet has devices beyond the {devices} of the fleet")
     if not clients["round"].isin(rounds["round"]).all():
         raise DataQualityError(f"{path}: clients.parquet has rounds that rounds.parquet has not")
+    if (rounds["eligible"] > devices).any():
+        raise DataQualityError(
+            f"{path}: rounds.parquet has more eligible devices than the {devices} there are"
+        )
+    _check_counts(path, rounds, clients)
     unknown = unknown_costs(rounds)
     complete = ~np.isin(clients["round"].to_numpy(), rounds["round"].to_numpy()[unknown])
     parts_j = clients.loc[complete, list(PARTS)].to_numpy(float)
@@ -141,6 +153,17 @@ def _check_clients(path: Path, rounds: pd.DataFrame, clients: pd.DataFrame, devi
         raise DataQualityError(
             f"{path}: participants spent {spent_j:.6g} J in all, their rounds cost {cost_j:.6g} J"
         )
+
+
+def _check_counts(path: Path, rounds: pd.DataFrame, clients: pd.DataFrame) -> None:
+    """Who took part in a round, was chosen, and what became of them: both tables say it."""
+    if clients.duplicated(["round", "device"]).any():
+        raise DataQualityError(f"{path}: clients.parquet has a device twice in one round")
+    fates = {f"n_{fate.value}": clients["fate"] == fate.value for fate in Fate}
+    for name, which in {"candidates": clients["device"] >= 0, "chosen": clients["chosen"], **fates}.items():
+        counted = clients.loc[which, "round"].value_counts().reindex(rounds["round"], fill_value=0)
+        if (counted.to_numpy() != rounds[name].to_numpy()).any():
+            raise DataQualityError(f"{path}: {name} of rounds.parquet are not those of clients.parquet")
 
 
 def unknown_costs(rounds: pd.DataFrame) -> NDArray[np.bool_]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 METRIC_PREFIX = "selector_"
 """Prefix of the columns that a selector adds to ``rounds``."""
+_SHARES = ("accuracy", "test_accuracy")
 N_UNKNOWN = "n_unknown"
 """Participants of a round on a bench of whom not every cost is known; without the column, nobody."""
 KNOWN_COSTS = {
@@ -109,28 +110,39 @@ def _log_columns(table: str) -> Columns:
     """What a reader of a table of an emulation may rely on, also in runs of before."""
     import pyarrow as pa
 
-    numbered = {"round": 0, "device": 0, "candidates": 0}
     if table == "overhead":
-        return Columns(overhead_schema(), lowest=numbered)
+        return Columns(overhead_schema(), lowest={"round": 0, "selection_s": 0}, rising={"round": 1})
     if table == DEVICES:
-        return Columns(devices_schema(), nulls=devices_schema().names[1:], lowest=numbered)
+        lowest = dict.fromkeys(("device", "slowness", "data_size", "classes"), 0)
+        return Columns(
+            devices_schema(), nulls=devices_schema().names[1:], lowest=lowest, rising={"device": 1}
+        )
     if table == "clients":
+        times = [name for name in (*COSTS, "loaded_s") if name.endswith("_s")]
         return Columns(
             clients_schema(),
             optional=("loaded_s",),
             nulls=(*COSTS, "loaded_s"),
             texts={"fate": [fate.value for fate in Fate]},
-            lowest=numbered,
+            lowest=dict.fromkeys(("round", "device", "loss_rms", *times), 0),
+            rising={"round": 0},
         )
     costs = {f"{what}_{a.value}" for what in ("time_s", "energy_j") for a in Accounting}
     # A task may be judged by something else than accuracy, and a selector has numbers of its own.
     free = {"accuracy", "accuracy_gain", "test_accuracy", *MOTION, *LEVELS}
     named = [field for field in rounds_schema(()) if field.name not in free]
+    fates = tuple(f"n_{fate.value}" for fate in Fate)
+    times = [name for name in (*costs, *KNOWN_COSTS.values()) if "time_s" in name]
+    whole = ("round", "start_ns", "duration_ns", "idle_ns", "chosen", *fates, N_UNKNOWN, *MOTION)
     return Columns(
         pa.schema(named),
         nulls={*costs, "wait_j", "energy_j", "reward"},
         texts={"cost_origin": [origin.value for origin in Origin]},
-        lowest=numbered,
+        lowest=dict.fromkeys((*whole, *times, *LEVELS, *_SHARES), 0),
+        highest=dict.fromkeys((*LEVELS, *_SHARES), 1),
+        at_most={"idle_ns": "duration_ns", "chosen": "candidates", "candidates": "eligible"},
+        sums={"candidates": fates},
+        rising={"round": 1, "start_ns": "duration_ns"},
         others=pa.float64(),
     )
 

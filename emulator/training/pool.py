@@ -1,7 +1,6 @@
-"""Worker processes of one thread each, and the rows of numbers that they have in common.
+"""Worker processes of one thread each, and the rows of numbers that they share.
 
-They are forked, so that they share the data and know the user's own classes.
-
+They are forked, so that they have the data and know the user's own classes.
 Two processes of one thread do the work of two cores; one process with two torch threads does far less, since
 the tensors of a small model are too small to be divided.
 """

@@ -270,8 +270,9 @@ class Scatter:
     def as_data(self) -> dict[str, Any]:
         """JSON for the page's script."""
         points = [
-            {"label": name, "x": _ends(x), "y": _ends(y), "color": self.styles[name].color}
+            {"label": name, "x": _ends(x), "y": _ends(y), "color": style.color, "dashed": bool(style.dash)}
             for name, (x, y) in self.points.items()
+            for style in (self.styles[name],)
         ]
         return {
             "kind": "scatter",

@@ -73,13 +73,17 @@ def _open_port(path: str, serial: str) -> tuple[SerialPort, wire.Status]:
 
 
 def stop(port: SerialPort) -> None:
-    """End a run, if there is one, and read to its answer, or the next command would get it."""
-    port.write(wire.STOP)
-    received = b""
-    for data in port.reads(STATUS_TIMEOUT_S):
-        received += data
-        if wire.find_status(received, wire.StatusBit.STOPPED):
-            return
+    """End a run, if there is one, and read to its answer, or the next command would get it.
+
+    Firmware 20 does not know a stop 5.2 ms after a start, and answers nothing more until it gets another.
+    """
+    for _ in range(STATUS_ATTEMPTS):
+        port.write(wire.STOP)
+        received = b""
+        for data in port.reads(STATUS_TIMEOUT_S):
+            received += data
+            if wire.find_status(received, wire.StatusBit.STOPPED):
+                return
 
 
 def command(port: SerialPort, frame: bytes, *, attempts: int = 1) -> wire.Status:

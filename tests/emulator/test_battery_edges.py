@@ -149,6 +149,15 @@ def test_only_phones_that_may_have_nothing_left_are_asked_about() -> None:
     assert there.levels == []  # nothing is owed any more, and 10 % were always there
 
 
+def test_whoever_can_afford_a_debt_is_not_brought_up_to_date_at_every_check_in() -> None:
+    """90 % are recorded and 20 % owed: what a charger has paid back since cannot matter."""
+    low = [(0, 0.9), (40_000, 0.1), (86_400, 0.9)]
+    cells, there = counted([user("low", battery=low, charging=ALL_DAY)])
+    owe(cells, [200.0])
+    assert [off(cells, second * SECOND_NS) for second in range(1, 20)] == [[]] * 19
+    assert there.chargers == 0
+
+
 def test_chargers_are_looked_up_for_those_who_owe_and_once() -> None:
     cells, there = counted([user(n, battery=flat(0.5), charging=ALL_DAY) for n in "ab"])
     owe(cells, [0.0, 50.0])

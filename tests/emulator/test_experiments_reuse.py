@@ -10,8 +10,7 @@ from emulator.compare.load import find_emulations
 from emulator.experiments import reuse
 from emulator.experiments.render import as_text
 from emulator.experiments.results import load_experiment
-from emulator.experiments.reuse import TAKEN_FROM, check_donors, take_over
-from emulator.experiments.runner import start
+from emulator.experiments.runner import TAKEN_FROM, check_donors, start, take_over
 from emulator.runs.assembly import assemble
 from emulator.runs.batch import play
 from emulator.runs.emulation import emulate

@@ -225,6 +225,17 @@ def test_only_oracles_get_what_no_server_could_know() -> None:
         assert selector.privileged or not selector.needs & PRIVILEGED_FIELDS, name
 
 
+def test_an_oracle_is_told_when_devices_leave() -> None:
+    """Policy charging: one on the charger until 60 s, another until 90 s."""
+    people = [user("a", charging=[(0, 60)]), user("b", charging=[(0, 90)])]
+    trainer = TinyTrainer(2, 1)
+    place = world(fleet([profile()], trainer.sizes), replay(people, "charging"))
+    run = engine(SELECTORS.load("refl_oracle")(), place=place, trainer=trainer, rounds=1, k=2, candidates=2)
+    np.testing.assert_allclose(run.open_round().view.leaves_s, [60.0, 90.0])
+    still = engine(SELECTORS.load("refl_oracle")(), devices=3, rounds=1)
+    assert np.isposinf(still.open_round().view.leaves_s).all()
+
+
 def test_the_view_cannot_be_written_to() -> None:
     view = busy_engine(Prober()).open_round().view
     with pytest.warns(UserWarning, match="battery"):

@@ -116,10 +116,12 @@ class HvpmOnUsb:
 
     Attributes:
         address: What goes into `power.meter.MeterConfig.port`.
+        late_s: How late a read was served at most, be it the program or this bridge that had no processor.
     """
 
     def __init__(self, unit: Hvpm, queued_transfers: int = 0) -> None:
         self.unit = unit
+        self.late_s = 0.0
         self._depth = queued_transfers
         self._queue: deque[bytes] = deque()
         self._lock = threading.Lock()
@@ -165,6 +167,7 @@ class HvpmOnUsb:
         """See `power.emulated.usb.cable.UsbDevice`."""
         while True:
             with self._lock:
+                self.late_s = max(self.late_s, (self._clock.cycle() - self.unit.chip.cycles) / CYCLES_PER_S)
                 self._pass_time(self._clock.cycle(requested_ns))
                 packet = self._next(self._clock.cycle(min(time.monotonic_ns(), deadline_ns)))
             if packet is not None:

@@ -7,7 +7,8 @@ import pytest
 from emulator.runs.batch import plan, play, start
 from harness.cli import run as joulefleet
 from harness.report.charts import COLOURS, DASHES, KNOWN, DotPlot, Scatter, method_style
-from harness.report.page import Page, Section, Table
+from harness.report.page import Fold, Number, Page, Section, Table
+from harness.report.page_tables import page_tables
 from joulefleet.interval import Interval
 from joulefleet.provenance import Origin
 from tests.harness.test_emulation_page import SMALL
@@ -98,3 +99,18 @@ def test_differences_are_signed_as_people_read_them() -> None:
     faster = _slower(Interval(2.0, 1.6, 2.5))
     assert (faster.mean, faster.low, faster.high) == pytest.approx((-50, -60, -37.5))
     assert DotPlot("t", ("a",), {"m": [less]}, "%", "emulated").as_data()["rows"][0]["values"][0][0] == -20
+
+
+def test_an_origin_that_all_numbers_share_is_said_once() -> None:
+    numbers = [Number(1.0, "s", Origin.EMULATED), Number(2.0, "J", Origin.EMULATED)]
+    shown, origins = Table(["a", "b"], [numbers]).shown()
+    assert (list(shown.rows), origins) == ([["1 s", "2 J"]], [("", Origin.EMULATED)])
+    mixed = Table(["a", "b"], [[numbers[0], Number(2.0, "J", Origin.MEASURED)]])
+    assert mixed.shown() == (mixed, [])
+
+
+def test_what_is_folded_is_exported_too() -> None:
+    fold = Fold("more", tables=[Table(["a"], [["x"]], "inside")])
+    page = Page("p", "", [Section("s", folds=[fold])])
+    assert "inside" in page.html()
+    assert any(table.name.endswith("inside") for table in page_tables(page))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import signal
@@ -40,7 +41,7 @@ from power.meters.serial_port import PortInfo, SerialPort, is_real_serial, open_
 from power.model import Finding, SampleBlock
 from power.recording.recorder import record as record_meter
 from power.wire.hvpm_control import UsbPassthrough
-from power.wire.lvpm_frames import STOP
+from power.wire.lvpm_frames import START, STOP
 
 FINE_STEP_A = 2 * 0.0332 / LvpmConverter(125e-6).fine_span
 COARSE_STEP_A = 2 * 2.88 / LvpmConverter(125e-6).coarse_span
@@ -325,6 +326,52 @@ def test_a_port_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "monsoon-hvpm" in raised.value.hint
     finally:
         port.close()
+
+
+def test_an_answer_counts_however_late_we_look(
+    emulated: EmulatedLvpm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This process stands still for minutes behind each command, as in a machine that sleeps."""
+    minutes = itertools.count(step=60.0)
+    write = SerialPort.write
+
+    def and_wait(port: SerialPort, data: bytes) -> None:
+        write(port, data)
+        time.sleep(0.02)
+
+    monkeypatch.setattr(SerialPort, "write", and_wait)
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: next(minutes))
+        meter = MonsoonLvpm(config_for(emulated.address))
+    with meter:
+        assert meter.info.serial == "12345"
+
+
+def test_a_stop_that_the_unit_misses_is_sent_again(
+    emulated: EmulatedLvpm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It streams as a dead client left it, and nothing else is answered meanwhile."""
+    monkeypatch.setattr("power.meters.lvpm_unit.STATUS_TIMEOUT_S", 0.1)
+    write, sent = SerialPort.write, []
+
+    def but_the_first(port: SerialPort, data: bytes) -> None:
+        sent.append(data)
+        write(port, START if len(sent) == 1 else data)
+
+    monkeypatch.setattr(SerialPort, "write", but_the_first)
+    with MonsoonLvpm(config_for(emulated.address)) as meter:
+        assert sent[:2] == [STOP, STOP]
+        assert meter.status().serial_number == 12345
+
+
+def test_no_answer_is_left_for_the_next_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a unit, or a host, that takes 0.1 s for everything: also for the stop before the first question."""
+    monkeypatch.setattr("power.emulated.lvpm.instrument.REPLY_NS", 100_000_000)
+    with (
+        in_thread("monsoon-lvpm", EmulatorOptions()) as unit,
+        MonsoonLvpm(config_for(unit.address)) as meter,
+    ):
+        assert meter._port.read_available(0.15) == b""
 
 
 def test_a_port_in_use_by_us(emulated: EmulatedLvpm) -> None:

@@ -150,5 +150,11 @@ def test_the_base_install_measures_replays_and_reports_without_torch(empty: Path
 
 
 def test_what_needs_an_extra_says_which(empty: Path, tmp_path: Path) -> None:
-    assert "[train]" in use(empty, tmp_path, "emulate", "quick", works=False)
-    assert "[lab]" in use(empty, tmp_path, "lab", "--no-open", works=False)
+    """By the names of its packages: here is no clone, and no index is to be asked for joulefleet."""
+    for words, needed in [
+        (("emulate", "quick"), "'torch<2.14,>=2.6'"),
+        (("demo", "--quick"), "'torch<2.14,>=2.6'"),
+        (("lab", "--no-open"), "pip install 'starlette>=0.40' 'uvicorn>=0.30'"),
+    ]:
+        assert needed in use(empty, tmp_path, *words, works=False)
+    assert not (tmp_path / "runs").exists(), "no run is made that cannot be played"

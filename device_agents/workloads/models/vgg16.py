@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn  # noqa: TID253 - a model is torch code; `models.build` imports it on demand
 
-# Rows and columns after pooling, width of the hidden layers, spread of the linear layers' first weights: that
-# of 0.01 is made for 4096 inputs; at an eighth of them, the same spread of the outputs takes sqrt(8) as much.
-_HEADS = {"torchvision": (7, 4096, 0.01), "hidden": (1, 512, 0.01 * 8**0.5), "linear": (1, 0, 0.01)}
+# Rows and columns after pooling, width of the hidden layers, spread of the linear layers' first weights. 0.01
+# is made for layers of 4096; those of 512 begin as the convolutions do (He et al. 2015), or learn nothing.
+_HEADS = {"torchvision": (7, 4096, 0.01), "hidden": (1, 512, (2 / 512) ** 0.5), "linear": (1, 0, 0.01)}
 _CHANNELS = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 
 

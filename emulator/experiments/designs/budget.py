@@ -1,4 +1,4 @@
-"""What a budget of energy or time buys: digits in the static world and in the week, on seeds of their own.
+"""What a budget of energy or time buys: digits among people and where nothing moves, on seeds of their own.
 
 Settings are chosen with development seeds (0 to 9). Test seeds are not run before hypothesis and metrics are
 written down (docs/results/preregistered.md).
@@ -26,16 +26,23 @@ FEWER, ALL = 15, 100
 
 
 def variant_plans(preset: Preset) -> list[VariantPlan]:
-    """The main methods in both worlds; at full size all methods, and FedRank's settings in one."""
+    """The main methods where nothing moves and among people, and FedRank's settings where nothing moves.
+
+    At full size all methods and all seeds, and the week besides.
+    """
     if preset is Preset.SMOKE:
         return [VariantPlan(smoke("dir-client"), MAIN, FEW)]
-    others = OTHERS if preset is Preset.PAPER else ()
-    static, week = _static(), _week()
-    found = [VariantPlan(one, (*MAIN, *AS_SHOWN), TEST_SEEDS, others, TEST_SEEDS) for one in (static, week)]
-    if preset is Preset.PAPER:
-        found += [VariantPlan(one, ("fedrank",), TEST_SEEDS) for one in _among(static)]
-        found.append(VariantPlan(_printed(static), ("fedrank_literal",), TEST_SEEDS))
-    return found
+    whole = preset is Preset.PAPER
+    static = _static()
+    worlds = [static, digits("dir-client"), *([_week()] if whole else [])]
+    methods, others = ((*MAIN, *AS_SHOWN), OTHERS) if whole else (MAIN, AS_SHOWN)
+    fewer = TEST_SEEDS if whole else TEST_SEEDS[:10]
+    few = TEST_SEEDS if whole else TEST_SEEDS[:5]
+    return [
+        *(VariantPlan(one, methods, TEST_SEEDS, others, fewer) for one in worlds),
+        *(VariantPlan(one, ("fedrank",), few) for one in _among(static)),
+        VariantPlan(_printed(static), ("fedrank_literal",), few),
+    ]
 
 
 def _static() -> Variant:

@@ -12,6 +12,7 @@ from harness.report.page import Page, Section, Table
 from harness.results.history import HistoryRow
 from joulefleet.interval import Scale
 from joulefleet.provenance import weakest
+from joulefleet.rounding import signed
 
 UNITS = {"s": "s", "j": "J", "w": "W"}
 
@@ -20,8 +21,12 @@ def write_history_page(rows: Sequence[HistoryRow], place: str, out: Path) -> Pat
     """Store the page; replaces an older one."""
     device = rows[0].stored.profile.device
     groups = [list(group) for _, group in groupby(rows, key=lambda row: row.stored.profile.label)]
-    lead = " ".join(_answer(group, place) for group in groups)
-    page = Page(f"History of {device}", lead, [_section(group, place) for group in groups])
+    page = Page(
+        f"History of {device}",
+        f"{place} in {len({row.stored.run for row in rows})} runs, the newest against the oldest.",
+        [_section(group, place) for group in groups],
+        answers=[_answer(group, place) for group in groups],
+    )
     return page.write(out, replace=True)
 
 
@@ -33,17 +38,20 @@ def _answer(group: Sequence[HistoryRow], place: str) -> str:
         return f"{what}: one run, nothing to compare."
     change = compare_profiles(first.profile, last.profile).change(place)
     if change is None or not change.ratio.known:
-        return f"{what}: {len(group)} runs; whether {place} changed cannot be told."
-    word = "changed" if change.clear else "no change that can be told"
+        return f"{what}: the intervals are too wide to tell whether {place} changed."
+    word = "a clear change" if change.clear else "no clear change"
     low, mean, high = ((v - 1) * 100 for v in (change.ratio.low, change.ratio.mean, change.ratio.high))
-    return f"{what}: {word} over {len(group)} runs, {mean:+.2g} % [{low:+.2g}, {high:+.2g}]."
+    return f"{what}: {word} of {place}, {signed(mean)} % [{signed(low)}, {signed(high)}]."
 
 
 def _section(group: Sequence[HistoryRow], place: str) -> Section:
     profile = group[0].stored.profile
     unit = UNITS[place.rpartition("_")[2]]
     origin = weakest([row.stored.profile.origin for row in group])
-    dots = {_date(row): [row.quantity.on(Scale.LOG) if row.quantity else None] for row in group}
+    dots = {
+        f"{_date(row)} {row.stored.id}": [row.quantity.on(Scale.LOG) if row.quantity else None]
+        for row in group
+    }
     plot = DotPlot(f"{place} by run", ["run"], dots, unit, origin.value)
     table_rows = [
         [_date(row), row.quantity.on(Scale.LOG).plus_minus() if row.quantity else "not measured",
@@ -57,4 +65,4 @@ def _section(group: Sequence[HistoryRow], place: str) -> Section:
 
 def _date(row: HistoryRow) -> str:
     began = row.stored.created_utc
-    return f"{began:%Y-%m-%d %H:%M:%S} {row.stored.id}" if began else row.stored.id
+    return f"{began:%Y-%m-%d %H:%M:%S}" if began else "not known"

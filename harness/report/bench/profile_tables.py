@@ -266,7 +266,8 @@ def _upper(row: Row, name: str) -> float:
 
 
 def profile_answers(profiles: Sequence[DeviceProfile], most: int = 4) -> list[str]:
-    """What an epoch takes on each device."""
+    """What an epoch takes on each device, the one that needs least first."""
+    profiles = sorted(profiles, key=lambda p: p.epoch.gross_j.mean)
     found = [
         f"An epoch of {p.model} on {p.device} with {p.backend} takes {_shown(p.epoch.duration_s, 's')} and "
         f"{_shown(p.epoch.gross_j, 'J')} ({p.origin.value})."

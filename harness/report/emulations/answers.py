@@ -11,6 +11,7 @@ from emulator.compare.titles import target_text
 from emulator.experiments import MethodRow, VariantSummary
 from emulator.experiments.vanilla import AgainstVanilla
 from emulator.selectors import shown_name
+from joulefleet.interval import Interval
 
 
 def variant_answers(summary: VariantSummary) -> list[str]:
@@ -25,8 +26,8 @@ def variant_answers(summary: VariantSummary) -> list[str]:
         return [f"{none} {shown_name(most.method)} ends best: test {_reached(most, summary.metric)}."]
     cheapest = min(reached, key=lambda row: row.energy_to_target_j.mean)
     fastest = min(reached, key=lambda row: row.time_to_target_s.mean)
-    energy = f"{cheapest.energy_to_target_j.text()} J{_others(cheapest, reached, 'energy_to_target_j', 'J')}"
-    time = f"{fastest.time_to_target_s.text()} s{_others(fastest, reached, 'time_to_target_s', 's')}"
+    energy = _beside_others(cheapest, reached, "energy_to_target_j", "J")
+    time = _beside_others(fastest, reached, "time_to_target_s", "s")
     metric = summary.metric
     goal = target_text(summary.target, metric) + (f" test {metric.name}" if metric.share else "")
     return [
@@ -56,23 +57,27 @@ def sweep_answers(summaries: Sequence[VariantSummary]) -> list[str]:
 
 def _saving(quantity: str, value: float, vanilla: AgainstVanilla) -> str:
     honest = vanilla.savings[Accounting.HONEST]
-    return (
-        f"{honest.time.text(100)} % of the time and {honest.energy.text(100)} % of the energy "
-        f"where {quantity} is {value:g}"
-    )
+    time, energy = said(honest.time.times(100), "%"), said(honest.energy.times(100), "%")
+    return f"{time} of the time and {energy} of the energy at {quantity} {value:g}"
 
 
-def _others(best: MethodRow, rows: Sequence[MethodRow], name: str, unit: str) -> str:
-    """What the baseline takes, or the next best, and whether the intervals part."""
+def _beside_others(best: MethodRow, rows: Sequence[MethodRow], name: str, unit: str) -> str:
+    """What the best takes, then the baseline or the next best, and whether the intervals part."""
     rest = [row for row in rows if row is not best]
     if not rest:
-        return "; no other method reaches it with every seed"
+        return f"{said(getattr(best, name), unit)}; no other method reaches it with every seed"
     baseline = [row for row in rest if row.method == BASELINE]
     other = baseline[0] if baseline else min(rest, key=lambda row: float(getattr(row, name).mean))
     mine, theirs = getattr(best, name), getattr(other, name)
-    clear = mine.known and theirs.known and mine.high < theirs.low
-    word = "" if clear else " (intervals overlap: not a clear difference)"
-    return f", {shown_name(other.method)} {theirs.text()} {unit}{word}"
+    known = mine.known and theirs.known
+    why = "intervals overlap: no clear difference" if known else "too few seeds for an interval"
+    word = "" if known and mine.high < theirs.low else f" ({why})"
+    return f"{said(mine, unit)}; {shown_name(other.method)} takes {said(theirs, unit)}{word}"
+
+
+def said(value: Interval, unit: str) -> str:
+    """To the digits that its interval supports."""
+    return f"{value.plus_minus()} {unit}"
 
 
 def _alone(row: MethodRow, metric: Metric) -> str:

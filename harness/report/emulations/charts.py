@@ -121,8 +121,8 @@ def cost_scatter(rows: Sequence[MethodRow], metric: Metric) -> Scatter:
     points = {shown_name(row.method): (row.energy_j, row.accuracy.times(row.shown_times)) for row in rows}
     name = metric.name.capitalize()
     return Scatter(
-        f"{name} against energy of the whole run; the dashed line joins what no other method beats in both",
-        "energy of all devices without waiting (J), every probe counted",
+        f"{name} against energy without waiting; the dashed line joins what no other method beats in both",
+        "energy of all devices (J), every probe counted",
         f"test {metric.name}" + " (%)" * metric.share,
         points,
         {shown_name(row.method): method_style(row.method) for row in rows},

@@ -13,7 +13,17 @@ from emulator.compare import load_emulations
 from emulator.compare.titles import worded
 from emulator.experiments import Runs, Variant, VariantSummary, summary_of
 from emulator.experiments.render import basis, headed
-from emulator.runs import FinishedRun, Floors, course_of, penalties_of, replay_of, share, span, week_of
+from emulator.runs import (
+    FinishedRun,
+    Floors,
+    Replay,
+    course_of,
+    penalties_of,
+    replay_of,
+    share,
+    span,
+    week_of,
+)
 from emulator.selectors import shown_name
 from harness.report.emulations.answers import variant_answers
 from harness.report.emulations.charts import course_charts
@@ -23,7 +33,7 @@ from harness.report.emulations.experiment_page import (
     variant_tables,
     warnings_section,
 )
-from harness.report.page import Page, Section, Table, text_of
+from harness.report.page import Fold, Page, Section, Table, text_of
 from joulefleet.provenance import Origin
 from joulefleet.runstore import RunRecord
 from joulefleet.runstore.notes import read_notes
@@ -66,6 +76,10 @@ DROPS_NOTE = (
     "none. Swing: most over fewest eligible, means of an hour of the day. First to last: Spearman's "
     "correlation of a device's computing in its first and its last finished participation; 1: nothing moved."
 )
+AN_HOUR_S = 3600.0
+"""Runs that are shorter see nothing of a day."""
+
+EACH_RUN = "Every emulation in numbers"
 HOURS = ("hour", "check-ins", "eligible", "participations", "under load %")
 EACH = ("seed", "selector", "privileged", "budgets", "policy_sha256", "floors")
 """Facts of one emulation; the others are those of the scenario."""
@@ -81,6 +95,8 @@ def emulation_page(path: Path) -> Page:
     run, scenario = read_run(path), loaded[0].record.scenario
     variant = Variant(name=scenario.name, title=scenario.name, scenario=scenario, reductions=(OWN,))
     summary = summary_of(variant, _runs(loaded))
+    replays = [(one, replay_of(one.result)) for one in loaded]
+    longest_s = max(replay.span_s for _, replay in replays)
     return Page(
         title=f"Emulation {scenario.name}",
         lead=_lead(scenario, summary),
@@ -90,8 +106,8 @@ def emulation_page(path: Path) -> Page:
             *([warnings_section(warnings)] if (warnings := [*warnings, *summary.warnings]) else []),
             *variant_tables(summary, "Methods"),
             variant_curves(summary),
-            _world(loaded),
-            *([_day(loaded)] if scenario.fleet.traces is not None else []),
+            _world(replays),
+            *([_day(loaded)] if scenario.fleet.traces is not None and longest_s > AN_HOUR_S else []),
             _costs(summary),
             *vanilla_sections(summary),
             _scenario(path, scenario),
@@ -161,9 +177,8 @@ def judged(summary: VariantSummary) -> Table:
     return Table(JUDGED, rows, f"{JUDGED_NOTE}{rule}.")
 
 
-def _world(loaded: Sequence[FinishedRun]) -> Section:
+def _world(found: Sequence[tuple[FinishedRun, Replay]]) -> Section:
     """What the traces did, and what the fleet allows."""
-    found = [(one, replay_of(one.result)) for one in loaded]
     rows = [
         [
             shown_name(one.method),
@@ -176,12 +191,14 @@ def _world(loaded: Sequence[FinishedRun]) -> Section:
         ]
         for one, replay in found
     ]
-    facts = loaded[0].record.facts
+    facts = found[0][0].record.facts
     allowed = Floors(**facts["floors"]).sentences() if "floors" in facts else []
     still = sum(replay.nothing_moved for _, replay in found)
     said = [f"In {still} of {len(found)} emulations the traces changed nothing."] if still else []
     text = " ".join([*said, *(f"{line[0].upper()}{line[1:]}." for line in allowed)])
-    return Section("The world it ran in", text, tables=[Table(WORLD, rows, WORLD_NOTE)])
+    return Section(
+        "The world it ran in", text, folds=[Fold(EACH_RUN, tables=[Table(WORLD, rows, WORLD_NOTE)])]
+    )
 
 
 def _day(loaded: Sequence[FinishedRun]) -> Section:
@@ -220,7 +237,7 @@ def _day(loaded: Sequence[FinishedRun]) -> Section:
     course = course_of(loaded[0].result)
     calm = "" if any(counts.any() for counts in course.dropped.values()) else " Nobody dropped out."
     text = f"Figures: {shown_name(loaded[0].method)}, seed {loaded[0].seed}; nights are shaded.{calm}"
-    return Section("Over the day", text, charts=course_charts(course), tables=tables)
+    return Section("Over the day", text, charts=course_charts(course), folds=[Fold(EACH_RUN, tables=tables)])
 
 
 def _percent(part: int | None, whole: int) -> str:
@@ -238,7 +255,7 @@ def _count(devices: int | None) -> str:
 def _scenario(path: Path, scenario: Scenario) -> Section:
     written = path / "config" / "scenario.toml"
     files = [("scenario.toml, as written", text_of(written))] if written.is_file() else []
-    return Section("Scenario", files=[*files, ("with all defaults", scenario.to_json())])
+    return Section("Scenario", files=[*files, ("with all defaults", scenario.to_json())], folded=True)
 
 
 def _provenance(summary: VariantSummary) -> Section:
@@ -252,7 +269,7 @@ def _provenance(summary: VariantSummary) -> Section:
         "Every number above is emulated. What seconds and joules rest on is called cost origin, what "
         f"accuracies rest on trainer. Where seeds differ, this is seed {summary.facts['seed']}."
     )
-    return Section("Provenance", text, tables=[Table(["what", "it rests on"], rows)])
+    return Section("Provenance", text, tables=[Table(["what", "it rests on"], rows)], folded=True)
 
 
 def _fact(value: Any) -> str:

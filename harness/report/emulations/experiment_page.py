@@ -128,8 +128,10 @@ def _clearly_first(rows: Sequence[MethodRow]) -> bool:
 def _marked(rows: Sequence[MethodRow]) -> str:
     if len(rows) < 2:
         return ""
-    clear = _clearly_first(rows)
-    return "Marked: its interval lies below all others." if clear else "None is marked: intervals overlap."
+    if _clearly_first(rows):
+        return "Marked: its interval lies below all others."
+    known = all(row.energy_to_target_j.known for row in rows)
+    return f"None is marked: {'intervals overlap' if known else 'not all have an interval'}."
 
 
 def _by_result(row: MethodRow) -> tuple[int, float]:
@@ -173,15 +175,19 @@ def vanilla_sections(summary: VariantSummary) -> list[Section]:
 
 
 def variant_curves(summary: VariantSummary) -> Section:
-    """How it went: curves, who was chosen, where the energy went, fairness, drop-outs."""
-    runs = summary.runs
+    """How it went: curves, where the energy went; who was chosen, and the numbers, folded away."""
+    # The best first: a chart begins with six lines.
+    runs = {row.method: summary.runs[row.method] for row in sorted(summary.rows, key=_by_result)}
     found = {shown_name(method): behaviour(by_seed) for method, by_seed in runs.items()}
     return Section(
         f"{summary.variant.title}: curves",
         small_print=f"Unlike the paper: {summary.reductions}. Click a name below a chart to hide its line.",
         charts=[*accuracy_charts(runs, summary.metric), energy_bars(found)],
-        tables=[energy_table("method", found), fairness_table(found), dropped_table(found)],
         folds=[
+            Fold(
+                "Energy, fairness and drop-outs in numbers",
+                tables=[energy_table("method", found), fairness_table(found), dropped_table(found)],
+            ),
             Fold("Who was chosen", "and how often", [selection_map(runs)]),
             Fold("Reward and loss", "of the rounds and of the learned selectors", learning_charts(runs)),
         ],

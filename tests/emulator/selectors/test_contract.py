@@ -216,7 +216,8 @@ def test_metrics_keep_their_names(name: str) -> None:
     assert names == [names[0]] * 6
 
 
-MILLION = [(name, {}) for name in ("no_probe", "fedzero", "energy_budget", "frugal")]
+NEW = ("no_probe", "fedzero", "energy_budget", "frugal", "frugal_no_probe", "refl", "refl_oracle")
+MILLION = [(name, {}) for name in NEW]
 SLOWER = pytest.param("fedzero", {"excess_w": 50.0, "alpha": 0.0}, marks=pytest.mark.campaign)
 
 
@@ -228,7 +229,7 @@ def test_a_million_devices(name: str, options: dict[str, Any]) -> None:
     reported = Reported(rng.integers(1, 100, n), selector.needs, 4)
     everybody = np.arange(n)
     cost = rng.lognormal(0.0, 0.5, n)
-    reported.put(everybody, dict.fromkeys(("capability_s", "comm_s", "comm_j"), cost))
+    reported.put(everybody, dict.fromkeys(("capability_s", "comm_s", "comm_j", "leaves_s"), cost))
     for number in (1, 2):
         view = reported.view(
             np.ones(n, bool), round=number, rounds=50, now_ns=number * 10**9, k=k, local_epochs=5,

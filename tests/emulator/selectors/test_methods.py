@@ -250,6 +250,30 @@ def test_refl_takes_rare_guests_first() -> None:
     assert selector.needs == {"check_ins"}
 
 
+def test_refl_oracle_takes_who_leaves_in_the_next_window() -> None:
+    """The published priority: there for the whole of [t, t + W], not for the whole of [t + W, t + 2 W]."""
+    world = World(40, 5, 10)
+    window_s = 750.0  # 0.75 of the first 1,000 s
+    world.reported["leaves_s"][:] = np.inf
+    edges = [window_s - 1, window_s, 1.5 * window_s, 2 * window_s - 1, 2 * window_s]
+    world.reported["leaves_s"][:5] = edges
+    chosen = [choose("refl_oracle", world, seed) for seed in range(5)]
+    assert all(set(c[:3]) == {1, 2, 3} for c in chosen)
+    assert len({tuple(c[3:]) for c in chosen}) > 1
+    world.reported["last_round"][2] = 1  # number 2 took part in the round before, and rests
+    assert set(choose("refl_oracle", world)[:2]) == {1, 3}
+    assert set(choose("refl_oracle", world, rest_rounds=1)[:3]) == {1, 2, 3}
+    assert set(choose("refl_oracle", world, number=6)[:3]) == {1, 2, 3}
+
+
+def test_refl_oracles_window_follows_the_rounds() -> None:
+    world, selector = World(40, 5, 10, failures=0.0), build("refl_oracle")
+    assert selector.metrics() == {"window_s": 750.0}
+    chosen = world.play(selector, 1, EVERYONE).chosen
+    lasted_s = float(LOCAL_EPOCHS * world.epoch_s[chosen].max())
+    assert selector.metrics()["window_s"] == pytest.approx(0.75 * lasted_s + 0.25 * 750.0)
+
+
 def test_autofl_learns_which_state_pays() -> None:
     world, selector = World(40, 5, 50, failures=0.0), AutoFl(epsilon=0.0, levels=2)
     for number in range(1, 6):
