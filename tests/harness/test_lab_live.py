@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +52,9 @@ class Bench:
             instrument = stack.enter_context(EmulatorProcess(kind, options))
         words = ("-m", "tests.harness.recording_run", str(self.root), kind, instrument.address, str(seconds))
         command = [sys.executable, *words]
-        recorder = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        # An HVPM keeps 3 ms back: beside other people's work its recorder loses some with or without a page.
+        with in_real_time() if kind == "monsoon-hvpm" else nullcontext():
+            recorder = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         stack.callback(recorder.kill)
         WebDriverWait(recorder, 60, 0.05).until(lambda _: set(self.root.glob("2*_live_*")) - known)
         (run,) = set(self.root.glob("2*_live_*")) - known
@@ -136,7 +139,7 @@ def test_a_fault_shows_within_three_seconds(
                 signal=signal.format(at=at), noise_a=0.0002, faults=tuple(f.format(at=at) for f in faults)
             )
             bench.record(kind, options, AT_S + 9, stack)
-            WebDriverWait(bench, 30, 0.05).until(lambda b: "2 W" in b.text())
+            WebDriverWait(bench, 30, 0.05).until(lambda b: re.search(r"\b(1\.99\d|2|2\.00\d) W", b.text()))
             assert said not in bench.text(), "it was well before"
             # A step counts from the first sample.
             first_ns = Live().recording(bench.run / "jobs" / JOB).envelope.first_ns[0]
