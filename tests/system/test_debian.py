@@ -47,7 +47,7 @@ def root(tmp_path: Path, require_program: Callable[[str, str], str]) -> Iterator
     for name in ("/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs/ca-certificates.crt"):
         shutil.copy(name, folder / name[1:])
     with ExitStack() as mounts:
-        for name in ("proc", "dev", "dev/pts"):
+        for name in ("proc", "sys", "dev", "dev/pts"):
             subprocess.run(["mount", "--bind", f"/{name}", str(folder / name)], check=True)
             mounts.callback(subprocess.run, ["umount", str(folder / name)], check=True)
         yield folder
