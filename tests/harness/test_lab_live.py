@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from harness.lab.bench import Live
 from power.emulated import EmulatorOptions, EmulatorProcess
+from tests.conftest import missing
 from tests.harness.browser import browser, console_errors
 from tests.harness.recording_run import JOB
 from tests.priority import in_real_time
@@ -25,6 +27,7 @@ from tests.priority import in_real_time
 # Meters are recorded in real time: such tests run one after the other, not against each other.
 pytestmark = [pytest.mark.xdist_group("bench"), pytest.mark.campaign]
 
+PROGRAMS = ("chromium", "chromedriver")
 AT_S = 4.0
 LOAD = "square:low=0.02,high=0.5,period=0.7"
 STEP = "step:before=0.5,voltage=4.0,at={at},after="
@@ -69,6 +72,7 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    programs = [str(shutil.which(name) or missing(f"{name} is not installed")) for name in PROGRAMS]
     root = tmp_path_factory.mktemp("live") / "runs"
     with ExitStack() as stack:
         words = ("-m", "harness", "lab", "--no-open", "--root", str(root))
@@ -78,7 +82,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         stack.callback(lab.terminate)
         assert lab.stdout is not None
         address = lab.stdout.readline().strip()
-        driver = stack.enter_context(browser("/usr/bin/chromium", "/usr/bin/chromedriver"))
+        driver = stack.enter_context(browser(*programs))
         yield Bench(driver, address, root)
 
 
