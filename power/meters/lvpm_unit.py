@@ -77,12 +77,14 @@ def stop(port: SerialPort) -> None:
 
     Firmware 20 does not know a stop 5.2 ms after a start, and answers nothing more until it gets another.
     """
-    for _ in range(STATUS_ATTEMPTS):
+    for attempt in range(STATUS_ATTEMPTS):
         port.write(wire.STOP)
         received = b""
         for data in port.reads(STATUS_TIMEOUT_S):
             received += data
             if wire.find_status(received, wire.StatusBit.STOPPED):
+                if attempt:
+                    port.drain_input()  # both may be answered
                 return
 
 
@@ -101,7 +103,7 @@ def command(port: SerialPort, frame: bytes, *, attempts: int = 1) -> wire.Status
             status = wire.find_status(received)
             if status is not None:
                 if attempt:
-                    port.drain_input()  # both attempts may be answered
+                    port.drain_input()  # the same
                 return status
     raise MeterProtocolError(
         f"{KIND} on {port.path}: no answer to the command {frame[1:-1].hex(' ')}",
