@@ -95,6 +95,8 @@ def read_record(path: Path, model: type[R]) -> R:
 
 def read_json(path: Path) -> Any:
     """Read JSON, naming the file in every error."""
+    if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would be waited for without end
+        raise StorageError(f"{path}: is no plain file")
     try:
         return parse_json(read_bounded(path, RECORD_BYTES))
     except OSError as error:

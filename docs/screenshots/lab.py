@@ -27,10 +27,10 @@ PATIENCE_S = 600
 
 
 @contextlib.contextmanager
-def started(*words: str | Path) -> Iterator[subprocess.Popen[str]]:
+def started(*words: str | Path, cwd: Path | None = None) -> Iterator[subprocess.Popen[str]]:
     """A command that goes on meanwhile."""
     command = [sys.executable, "-m", "harness", *map(str, words)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own words
+    with subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - ours
         try:
             yield process
         finally:
@@ -80,7 +80,9 @@ def lab_pictures(driver: webdriver.Chrome, out: Path) -> None:
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         runs, emulations = folder / "runs", folder / "emulations"
-        lab = stack.enter_context(started("lab", "--no-open", "--root", runs, "--root", emulations))
+        lab = stack.enter_context(
+            started("lab", "--no-open", "--root", "runs", "--root", "emulations", cwd=folder)
+        )
         address = next(iter(lab.stdout or ())).strip()
         for going in bench_runs(folder, runs):
             run = live(

@@ -1,6 +1,6 @@
 """Makes the pictures of the documents: every kind of run once, for real, then its page in Chromium.
 
-    make screenshots                              # runs (about five minutes) and pictures
+    make screenshots                              # runs (some minutes) and pictures
     .venv/bin/python docs/screenshots/make.py --runs FOLDER --all
 
 Runs that are in the folder already are kept. Nothing is needed but this machine: processes play the devices,
@@ -132,7 +132,7 @@ PAGES = {
 }
 """Kind of page to where it is below the runs; of several the newest."""
 
-PICTURES = dict.fromkeys(PAGES, (DESK,))
+PICTURES: dict[str, tuple[View, ...]] = dict.fromkeys(PAGES, (DESK,))
 PICTURES["emulation"] = (DESK, PHONE, NIGHT)
 """What the documents show: each page once, one of them also on a phone and at night."""
 
@@ -258,6 +258,9 @@ def main() -> None:
     parser.add_argument(
         "--all", action="store_true", help="whole pages in every width and scheme, to look at them"
     )
+    parser.add_argument(
+        "--pages-only", action="store_true", help="without the lab, which has runs of its own"
+    )
     given = parser.parse_args()
     with contextlib.ExitStack() as stack:
         runs = given.runs or Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -271,7 +274,7 @@ def main() -> None:
                 sys.exit(f"{runs}: no page of a run of {kind}")
             for view in ALL if given.all else views:
                 picture(driver, page, view, given.out / f"{kind}-{view.name}.png", whole=given.all)
-        if not given.all:
+        if not (given.all or given.pages_only):
             from lab import lab_pictures  # it takes its parts from here
 
             lab_pictures(driver, given.out)

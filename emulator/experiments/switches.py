@@ -1,6 +1,6 @@
 """Which reading of the paper a run took, for every place where it can be read in several ways.
 
-The items are those of ``docs/selectors.md`` (A1 to A34).
+The items are those of ``docs/selectors.md`` (A1 to A36).
 """
 
 from __future__ import annotations
@@ -97,6 +97,9 @@ def _ranking() -> list[Switch]:
             "exploration, discount, rank weight",
             f"{own['explore_first']:g} to {own['explore_last']:g}, gamma = {learning.discount:g}, "
             f"epsilon = {learning.rank_weight:g}",
+        ),
+        Switch(
+            "A35, A36", "baseline and credit", f"baseline = {learning.baseline}, credit = {learning.credit}"
         ),
     ]
 

@@ -17,11 +17,10 @@ from emulator.fleet.motion import Motion
 from emulator.fleet.world import World
 from emulator.round.accounting import round_costs
 from emulator.round.chooser import Chooser, check_size
-from emulator.round.device_facts import Truth
 from emulator.round.learning import RoundLearning
 from emulator.round.outcome import Fate, RoundOutcome
 from emulator.round.phases import OpenRound, deadline_ns, finish, probe
-from emulator.round.reports import Reported, file_reports, probe_reports, round_reports
+from emulator.round.reports import Reported, Truth, file_reports, probe_reports, round_reports
 from emulator.round.rules import RewardRules, RoundRules
 from emulator.round.selector import Probe, Profiling, Selector
 from emulator.round.timeline import FORWARD_SHARE, Timeline

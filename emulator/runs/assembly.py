@@ -275,7 +275,9 @@ def check_recorded(fleet: FleetSection, conditions: Conditions) -> None:
         )
 
 
-def check_fits(selector: Selector, classes: int, metric: Metric, *, loss_rms: bool) -> None:
+def check_fits(
+    selector: Selector, classes: int, metric: Metric, *, loss_rms: bool, hint: str = "take another selector"
+) -> None:
     """Refuse methods that go by what a task does not have.
 
     Raises:
@@ -289,7 +291,7 @@ def check_fits(selector: Selector, classes: int, metric: Metric, *, loss_rms: bo
         and not loss_rms,
     }
     for what in (name for name, does in unfit.items() if does):
-        raise ConfigError(f"selector {selector.name!r} goes by {what}", hint="take another selector")
+        raise ConfigError(f"selector {selector.name!r} goes by {what}", hint=hint)
 
 
 def check_learnable(selector: Selector, learners: Learners) -> None:

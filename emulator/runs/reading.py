@@ -87,8 +87,8 @@ def checked_rounds(result: Result) -> pd.DataFrame:
     if "test_accuracy" not in rounds:
         raise DataQualityError(f"{result.path}/rounds.parquet: has no column 'test_{named}'")
     rounds = rounds.sort_values("round").reset_index(drop=True)
-    _check_count(result, rounds)
     record = result.record
+    _check_count(result.path, record, rounds)
     if record.ended_early and record.tested is not None and np.isnan(rounds["test_accuracy"].iloc[-1]):
         rounds.loc[rounds.index[-1], "test_accuracy"] = record.tested
     _check_numbers(result.path, record, rounds)
@@ -96,15 +96,27 @@ def checked_rounds(result: Result) -> pd.DataFrame:
     return rounds
 
 
-def _check_count(result: Result, rounds: pd.DataFrame) -> None:
+def check_rounds(path: Path, record: EmulationRecord, rounds: pd.DataFrame) -> None:
+    """Whether rounds that were published without their participants are all there, and numbers.
+
+    Raises:
+        DataQualityError: They are not.
+    """
+    if "test_accuracy" not in rounds:
+        raise DataQualityError(f"{path}/rounds.parquet: has no column 'test_accuracy'")
+    _check_count(path, record, rounds)
+    _check_numbers(path, record, rounds)
+
+
+def _check_count(path: Path, record: EmulationRecord, rounds: pd.DataFrame) -> None:
     played = rounds["round"].to_numpy()
     played = played[played > 0]
-    count = result.record.rounds or 0
+    count = record.rounds or 0
     if len(played) != count:
-        raise DataQualityError(f"{result.path}: {len(played)} rounds are stored, {count} were played")
+        raise DataQualityError(f"{path}: {len(played)} rounds are stored, {count} were played")
     lost = np.setdiff1d(np.arange(1, count + 1), played)
     if len(lost):
-        raise DataQualityError(f"{result.path}: rounds.parquet has no round {lost[0]}")
+        raise DataQualityError(f"{path}: rounds.parquet has no round {lost[0]}")
 
 
 def _check_numbers(path: Path, record: EmulationRecord, rounds: pd.DataFrame) -> None:

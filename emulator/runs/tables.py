@@ -106,7 +106,7 @@ def overhead_schema() -> pa.Schema:
     return pa.schema([("round", pa.int32()), ("selection_s", pa.float64())])
 
 
-def _log_columns(table: str) -> Columns:
+def log_columns(table: str) -> Columns:
     """What a reader of a table of an emulation may rely on, also in runs of before."""
     import pyarrow as pa
 
@@ -138,7 +138,8 @@ def _log_columns(table: str) -> Columns:
         pa.schema(named),
         nulls={*costs, "wait_j", "energy_j", "reward"},
         texts={"cost_origin": [origin.value for origin in Origin]},
-        lowest=dict.fromkeys((*whole, *times, *LEVELS, *_SHARES), 0),
+        # Seconds of a round of months are exact to some nanoseconds only.
+        lowest={**dict.fromkeys((*whole, *times, *LEVELS, *_SHARES), 0), "idle_ns": -256},
         highest=dict.fromkeys((*LEVELS, *_SHARES), 1),
         at_most={"idle_ns": "duration_ns", "chosen": "candidates", "candidates": "eligible"},
         sums={"candidates": fates},
@@ -153,7 +154,7 @@ def read_log(folder: Path, table: str) -> pa.Table:
     Raises:
         StorageError: It is not there, is damaged, or has other columns.
     """
-    return read_table(folder, table, _log_columns(table))
+    return read_table(folder, table, log_columns(table))
 
 
 class RunLog:
@@ -324,7 +325,7 @@ def has_rounds(folder: Path, last_round: int) -> bool:
     """
 
     def column(table: str, name: str) -> NDArray[np.int32]:
-        batches = iter_batches(_source(folder, table), _log_columns(table))
+        batches = iter_batches(_source(folder, table), log_columns(table))
         parts = [batch.column(name).to_numpy() for batch in batches]
         return np.concatenate([np.empty(0, np.int32), *parts])
 
@@ -355,7 +356,7 @@ def cut_table(folder: Path, name: str, schema: pa.Schema, last_round: int, *, un
     temporary = stream.with_name(f".{stream.name}.tmp")
     with temporary.open("wb") as file:
         file.write(schema.serialize())
-        for batch in iter_batches(source, _log_columns(name)):
+        for batch in iter_batches(source, log_columns(name)):
             rounds = batch.column("round").to_numpy()
             starts = np.flatnonzero(np.diff(rounds, prepend=rounds[:1] - 1))
             for begin, end in zip(starts, [*starts[1:], len(rounds)], strict=True):

@@ -18,9 +18,11 @@ from harness.lab.folders import is_finished, recordings
 from harness.report.charts import plain_numbers
 from harness.results.overview import overview
 from joulefleet.errors import JoulefleetError
+from joulefleet.records import read_record
 from joulefleet.runstore import read_journal
 from joulefleet.runstore.store import summarise
-from power.recording import Envelope, GrowingRecording
+from power import Severity
+from power.recording import RECORDING_FILE, Envelope, GrowingRecording, RecordingRecord
 
 LAST_S = 60.0
 POINTS = 600
@@ -70,7 +72,11 @@ class Live:
             for one in found
             if summary.alive and not one["finished"] and not str(one["recording"]).startswith("failed")
         ]
-        return {"state": summary.state, **_jobs(path, stages), "recordings": found, "live": live}
+        jobs = _jobs(path, stages)
+        running = {job["name"] for job in jobs["jobs"] if job["state"] == "running"}
+        ended = [one for one in found if one["finished"] and Path(str(one["recording"])).name in running]
+        live += [one for name in ended for one in _cut_short(path, str(name["recording"]))]
+        return {"state": summary.state, **jobs, "recordings": found, "live": live}
 
     def _now(self, run: Path, name: str, stages: list[dict[str, Any]], *, whole: bool) -> dict[str, Any]:
         try:
@@ -96,6 +102,16 @@ class Live:
             "stages": [{"stage": one["stage"], "from_s": one["t_s"] - began_s} for one in own],
             "trace": trace_data(envelope, began_ns),
         }
+
+
+def _cut_short(run: Path, name: str) -> list[dict[str, Any]]:
+    """A recording that failed while its job goes on, which learns of it when its round is over."""
+    try:
+        findings = read_record(run / name / RECORDING_FILE, RecordingRecord).findings
+    except (JoulefleetError, OSError):  # moved aside meanwhile
+        return []
+    errors = [one.message for one in findings if one.severity is Severity.ERROR]
+    return [{"recording": name, "problem": f"The recording has ended: {errors[0]}"}] if errors else []
 
 
 def _problems(growing: GrowingRecording) -> list[str]:

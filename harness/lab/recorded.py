@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,20 @@ LARGEST_BYTES = 1 << 28
 """Of a stored envelope: that of a week at 5 kHz."""
 
 
+@dataclass(slots=True)
+class _Opened:
+    """One of them, once it was read."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    value: tuple[Recording, Envelope] | None = None
+
+
 class OpenRecordings:
     """Recordings that were asked for, with their envelopes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: OrderedDict[tuple[Path, int], tuple[Recording, Envelope]] = OrderedDict()
+        self._open: OrderedDict[tuple[Path, int], _Opened] = OrderedDict()
 
     def trace(self, folder: Path, start_s: float, end_s: float, points: int) -> dict[str, Any]:
         """Power between two moments, in seconds from the first sample."""
@@ -68,17 +77,17 @@ class OpenRecordings:
         }
 
     def _opened(self, folder: Path) -> tuple[Recording, Envelope]:
+        # A new attempt gets a new folder of the same name.
+        key = folder, (folder / RECORDING_FILE).stat().st_mtime_ns
         with self._lock:
-            # A new attempt gets a new folder of the same name.
-            key = folder, (folder / RECORDING_FILE).stat().st_mtime_ns
-            found = self._open.pop(key, None)
-            if found is None:
-                recording = open_recording(folder)
-                found = recording, _envelope(recording)
-            self._open[key] = found
+            found = self._open[key] = self._open.pop(key, _Opened())
             while len(self._open) > KEPT:
                 self._open.popitem(last=False)
-            return found
+        with found.lock:  # its own: a day takes a while, and others are looked at meanwhile
+            if found.value is None:
+                recording = open_recording(folder)
+                found.value = recording, _envelope(recording)
+            return found.value
 
 
 def _envelope(recording: Recording) -> Envelope:

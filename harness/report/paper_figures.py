@@ -31,6 +31,7 @@ STYLE: dict[Any, Any] = {
     "grid.alpha": 0.5,
     "legend.frameon": False,
     "svg.fonttype": "none",
+    "svg.hashsalt": "joulefleet",
     "pdf.fonttype": 42,
     "text.parse_math": False,
 }

@@ -261,8 +261,9 @@ def test_what_cannot_be_imitated_is_refused_before_anything_is_played(
     numbers = replace(find_task("digits-mlp"), classes=0, metric=METRICS["mae"])
     monkeypatch.setattr(train, "task_of", lambda _: numbers)
     for expert, lacks in (("harmony_like", "classes"), ("fedmarl", "an accuracy")):
-        with pytest.raises(ConfigError, match=f"selector '{expert}' goes by {lacks}"):
+        with pytest.raises(ConfigError, match=f"selector '{expert}' goes by {lacks}") as caught:
             check_experts(replace(made, experts=("oort", expert)))
+        assert caught.value.hint == f"leave it out of `--experts oort,{expert}`"
     absent = replace(made, experts=("oort", "fedmarl"), experts_policy=str(tmp_path / "absent.safetensors"))
     with pytest.raises(StorageError, match="no policy file"):
         check_experts(absent)

@@ -26,12 +26,13 @@ from harness.lab.folders import Folders
 from harness.lab.server import Lab
 from joulefleet.runstore import RunStore
 from power import measure_energy
+from power.model import Finding, Severity
 from power.recording import RecordingWriter
 from tests.harness.browser import browser, console_errors, requested_urls
 from tests.harness.lab_server import Served, serving
 from tests.harness.stored_bench import recording, stored_bench
 from tests.harness.test_emulation_page import SMALL, TEXT
-from tests.power.synthetic import block, config, info
+from tests.power.synthetic import block, config, info, timebase
 
 NASTY = '<img src=x onerror="document.title=1">[red]\x1b]0;owned\x07'
 
@@ -241,6 +242,15 @@ def test_a_run_is_seen_while_it_grows(served: Served, growing: Growing) -> None:
     (whole,) = served.data(f"{path}?whole=1")["live"]
     assert whole["trace"]["t"][0] < 1
     assert data["jobs"][0]["attempt"] == 2
+
+
+def test_a_meter_that_failed_is_said_until_its_job_ends(served: Served, growing: Growing) -> None:
+    (now,) = [one for one in served.data("/api/runs")["runs"] if one["state"] == "running"]
+    growing.second(0.5)
+    finding = Finding(code="meter_failed", severity=Severity.ERROR, message="no data for 3 s", count=1)
+    growing.writer.close(timebase(1_000), (finding,))
+    (said,) = served.data(f"/api/runs/{now['root']}/{now['run']}")["live"]
+    assert said["problem"] == "The recording has ended: no data for 3 s"
 
 
 def test_a_killed_lab_leaves_the_run_alone(served: Served, growing: Growing) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from harness.lab.bench import Live
 from power.emulated import EmulatorOptions, EmulatorProcess
+from tests.conftest import missing
 from tests.harness.browser import browser, console_errors
 from tests.harness.recording_run import JOB
 from tests.priority import in_real_time
@@ -24,6 +27,7 @@ from tests.priority import in_real_time
 # Meters are recorded in real time: such tests run one after the other, not against each other.
 pytestmark = [pytest.mark.xdist_group("bench"), pytest.mark.campaign]
 
+PROGRAMS = ("chromium", "chromedriver")
 AT_S = 4.0
 LOAD = "square:low=0.02,high=0.5,period=0.7"
 STEP = "step:before=0.5,voltage=4.0,at={at},after="
@@ -51,7 +55,9 @@ class Bench:
             instrument = stack.enter_context(EmulatorProcess(kind, options))
         words = ("-m", "tests.harness.recording_run", str(self.root), kind, instrument.address, str(seconds))
         command = [sys.executable, *words]
-        recorder = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        # An HVPM keeps 3 ms back: beside other people's work its recorder loses some with or without a page.
+        with in_real_time() if kind == "monsoon-hvpm" else nullcontext():
+            recorder = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         stack.callback(recorder.kill)
         WebDriverWait(recorder, 60, 0.05).until(lambda _: set(self.root.glob("2*_live_*")) - known)
         (run,) = set(self.root.glob("2*_live_*")) - known
@@ -66,6 +72,7 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    programs = [str(shutil.which(name) or missing(f"{name} is not installed")) for name in PROGRAMS]
     root = tmp_path_factory.mktemp("live") / "runs"
     with ExitStack() as stack:
         words = ("-m", "harness", "lab", "--no-open", "--root", str(root))
@@ -75,7 +82,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         stack.callback(lab.terminate)
         assert lab.stdout is not None
         address = lab.stdout.readline().strip()
-        driver = stack.enter_context(browser("/usr/bin/chromium", "/usr/bin/chromedriver"))
+        driver = stack.enter_context(browser(*programs))
         yield Bench(driver, address, root)
 
 
@@ -136,7 +143,7 @@ def test_a_fault_shows_within_three_seconds(
                 signal=signal.format(at=at), noise_a=0.0002, faults=tuple(f.format(at=at) for f in faults)
             )
             bench.record(kind, options, AT_S + 9, stack)
-            WebDriverWait(bench, 30, 0.05).until(lambda b: "2 W" in b.text())
+            WebDriverWait(bench, 30, 0.05).until(lambda b: re.search(r"\b(1\.99\d|2|2\.00\d) W", b.text()))
             assert said not in bench.text(), "it was well before"
             # A step counts from the first sample.
             first_ns = Live().recording(bench.run / "jobs" / JOB).envelope.first_ns[0]

@@ -1,12 +1,16 @@
 """What every page shares: the answer first, origins once, one colour per method, figures for a paper."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from emulator.runs.batch import plan, play, start
 from harness.cli import run as joulefleet
 from harness.report.charts import COLOURS, DASHES, KNOWN, DotPlot, Scatter, method_style
+from harness.report.emulations.answers import _beside_others
+from harness.report.emulations.experiment_page import _clearly_first, _marked
 from harness.report.page import Fold, Number, Page, Section, Table
 from harness.report.page_tables import page_tables
 from joulefleet.interval import Interval
@@ -114,3 +118,36 @@ def test_what_is_folded_is_exported_too() -> None:
     page = Page("p", "", [Section("s", folds=[fold])])
     assert "inside" in page.html()
     assert any(table.name.endswith("inside") for table in page_tables(page))
+
+
+@pytest.mark.parametrize(
+    ("others", "marked"),
+    [
+        ([Interval(9.0, 8.0, 10.0)], "Marked"),
+        ([Interval(9.0, 5.5, 10.0)], "intervals overlap"),
+        ([Interval(9.0, 8.0, 10.0), Interval(20.0)], "not all have an interval"),
+    ],
+)
+def test_the_first_is_marked_only_where_it_is_clearly_so(others: list[Interval], marked: str) -> None:
+    costs = [Interval(5.0, 4.0, 6.0), *others]
+    rows: Any = [SimpleNamespace(energy_to_target_j=cost, reached=3, seeds=3) for cost in costs]
+    assert marked in _marked(rows)
+    assert _clearly_first(rows) is (marked == "Marked")
+    rows[0].reached = 2  # not with every seed
+    assert not _clearly_first(rows)
+
+
+def test_an_answer_says_whether_the_difference_is_clear() -> None:
+    def row(method: str, cost: Interval) -> Any:
+        return SimpleNamespace(method=method, energy_to_target_j=cost)
+
+    def said(*ends: Interval) -> str:
+        rows = [row(name, cost) for name, cost in zip(("oort", "fedavg"), ends, strict=True)]
+        return _beside_others(rows[0], rows, "energy_to_target_j", "J")
+
+    least = Interval(5.0, 4.0, 6.0)
+    assert said(least, Interval(9.0, 8.0, 10.0)) == "5.0 ± 1.0 J; fedavg takes 9.0 ± 1.0 J"
+    assert said(least, Interval(6.0, 5.0, 7.0)).endswith("(intervals overlap: no clear difference)")
+    assert said(Interval(5.0), Interval(9.0)).endswith("takes 9 J (too few seeds for an interval)")
+    two = Interval(5.0, values=(4.0, 6.0))
+    assert said(two, Interval(9.0)).startswith("5 J (4 and 6); fedavg takes 9 J")

@@ -118,11 +118,17 @@ def test_chromium_draws_it_without_complaint_or_network(
         small = np.array([0.0, 1e-6, 2.5e-6])
         chart = Chart("Small", "hours", "J", small, [Series("J", small)], "emulated")
         dots = DotPlot("Less", ("energy",), {"oort": [Interval(-40.0, -50.0, -30.0)]}, "%", "emulated")
+        lines = [Series(f"method {i}", small) for i in range(8)]
+        many = Chart("Many", "hours", "J", small, lines, "emulated")
         driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": CATCH_LABELS})
-        open_page(driver, Page("p", "", [Section("s", charts=[chart, dots])]).write(tmp_path / "small.html"))
+        open_page(
+            driver, Page("p", "", [Section("s", charts=[chart, dots, many])]).write(tmp_path / "small.html")
+        )
         labels = driver.execute_script("return window.labels")
         assert {"0.0000005", "0.000001", "0.0000025"} <= set(labels), labels
         assert len(driver.find_elements("css selector", ".dots b.zero")) == 1
+        assert len(driver.find_elements("css selector", ".u-legend .u-off")) == 2, "six of eight lines"
+        assert "2 more lines" in driver.find_element("tag name", "main").text
         assert console_errors(driver) == []
         picture = tmp_path / "report.png"
         assert driver.save_screenshot(str(picture))

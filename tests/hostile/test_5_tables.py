@@ -1,6 +1,7 @@
 """Class 5: tables of a foreign folder whose columns are not ours. Every table that the product reads."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import emulator
+from emulator.experiments.results import load_published
 from harness.cli import run as joulefleet
 from harness.rounds.host_load import HostLoad
 from joulefleet.errors import JoulefleetError, StorageError
@@ -274,6 +276,7 @@ def test_arrays_of_another_kind_or_length_are_refused_by_name(made: Path, tmp_pa
 
 
 Edit = Callable[[np.ndarray], object]
+PUBLISHED_DATA = Path(__file__).parents[2] / "docs" / "results" / "data" / "budget-smoke"
 
 
 def put(row: int, value: float) -> Edit:
@@ -298,7 +301,7 @@ IMPOSSIBLE: dict[str, dict[str, list[Edit]]] = {
     "rounds": {
         "start_ns": [negative, backwards, lambda v: v // 2, put(1, 2**62)],
         "duration_ns": [negative, lambda v: v * 10, put(0, 2**63 - 1), put(2, 1)],
-        "idle_ns": [negative, put(2, 10**9), put(0, 2**62)],
+        "idle_ns": [put(-1, -300), put(-1, -(2**62)), put(2, 10**9), put(0, 2**62)],
         "eligible": [negative, put(0, 13), put(0, 2**31 - 1), put(0, 2)],
         "candidates": [negative, put(0, 2), put(0, 4)],
         "chosen": [negative, put(0, 4), put(0, 1)],
@@ -370,3 +373,34 @@ def edited(edit: Edit) -> Damage:
         return table.set_column(table.schema.get_field_index(name), field, pa.array(values, field.type))
 
     return damage
+
+
+def published_attacks() -> dict[str, Callable[[Path], object]]:
+    def column(name: str, damage: Damage) -> Callable[[Path], object]:
+        return lambda folder: damaged(folder / "rounds.parquet", name, damage)
+
+    def records(text: str) -> Callable[[Path], object]:
+        return lambda folder: (folder / "records.json").write_text(text)
+
+    return {
+        **{f"{name}, {how}": column(name, TYPES[how]) for name in ("run", "time_s_honest", "test_accuracy")
+           for how in ("texts", "nothing but nulls", "gone", "twice")},
+        "times below zero": column("time_s_honest", edited(negative)),
+        "time that runs backwards": column("start_ns", edited(backwards)),
+        "runs in another order": column("run", edited(backwards)),
+        "more than all chosen": column("chosen", edited(put(0, 10**6))),
+        "no JSON": records("[{"),
+        "no list": records("7"),
+        "nested": records("[" * 100_000),
+        "another record": records('[{"variant": "a", "method": "b", "record": {"rounds": "x"}}]'),
+        "a pipe": lambda folder: ((folder / "records.json").unlink(), os.mkfifo(folder / "records.json")),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("attack", published_attacks().values(), ids=published_attacks().keys())
+def test_published_data_of_another_lab_are_refused(attack: Callable[[Path], object], tmp_path: Path) -> None:
+    """By somebody who had read `experiment table --from` only."""
+    shutil.copytree(PUBLISHED_DATA, tmp_path / "published")
+    attack(tmp_path / "published")
+    with pytest.raises(JoulefleetError):
+        load_published(tmp_path / "published")

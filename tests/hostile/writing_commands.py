@@ -176,7 +176,7 @@ COMMANDS = {
     "bench check": Writing(CHECK, file("made.xml"), ("built", "p.json")),
     "bench init": Writing(INIT, file("made.toml")),
     "meter show": Writing(f"meter show {RECORDING} --csv made.csv", file("made.csv"), ("runs",)),
-    "meter import": Writing("meter import auto m.csv --out made", folder("made"), ("m.csv",)),
+    "meter import": Writing("meter import auto m.csv --out made", names("made"), ("m.csv",)),
     "traces merge": Writing("traces merge set synthetic --out made", folder("made"), ("set",)),
     "traces repair": Writing("traces validate set --repair made", folder("made"), ("set",)),
     "traces stats": Writing("traces stats set --html made.html", file("made.html"), ("set",)),

@@ -62,6 +62,12 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def test_every_decision_is_listed_once() -> None:
+    folder = REPOSITORY / "docs" / "decisions"
+    listed = re.findall(r"^- \[\d{4}\]\(([^)]+)\)", (folder / "README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(page.name for page in folder.glob("0*.md"))
+
+
 @pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.stem)
 def test_a_page_of_results_begins_with_what_was_found(page: Path) -> None:
     title, rest = page.read_text(encoding="utf-8").split("\n", 1)

@@ -37,7 +37,7 @@
         const found = await get();
         if (current()) show(found);
       } catch (error) { if (current()) lead.textContent = `No answer: ${error.message}`; }
-      if (current()) setTimeout(() => current() && turn(), Math.max(document.hidden ? 5 * ms : ms, 4 * (performance.now() - began)));
+      if (current()) setTimeout(() => current() && turn(), Math.max(document.hidden ? 5 * ms : ms, Math.min(4 * (performance.now() - began), 1000)));
     };
     turn();
     return turn;
@@ -217,6 +217,7 @@
     };
     tools.append(tool("Whole recording", "whole recording", () => shows()), tool("\u25c0", "earlier", () => pan(-0.5)), tool("\u25b6", "later", () => pan(0.5)),
       tool("+", "zoom in", () => zoom(0.5)), tool("\u2212", "zoom out", () => zoom(2)), make("a", { href: `#/${root}/${run}`, textContent: "back to the run" }));
+    lead.textContent = "Reading it; the first look at a day takes a minute.";
     said.textContent = "Drag or turn the wheel to zoom, with Shift to move. Click two places for the joules between them.";
     shows();
   };

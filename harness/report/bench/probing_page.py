@@ -109,10 +109,11 @@ def _clause(cell: MeasuredCell, origin: Origin) -> str:
 
 def _said(share: Quantity, origin: Origin) -> str:
     """A share in words: whether it differs from zero is part of the answer."""
-    text = _percent(share, origin).text
+    number = _percent(share, origin)
     if share.half_width_95 is None:
-        return f"{text} (one repetition, no interval)"
-    return f"{text} (not distinguishable from 0)" if abs(share.mean) <= share.half_width_95 else text
+        return f"{number.text} (one repetition, no interval)"
+    holds_zero = number.interval.low <= 0 <= number.interval.high
+    return f"{number.text} (not distinguishable from 0)" if holds_zero else number.text
 
 
 def _percent(share: Quantity, origin: Origin) -> Number:

@@ -12,6 +12,7 @@ from emulator.experiments import MethodRow, VariantSummary
 from emulator.experiments.vanilla import AgainstVanilla
 from emulator.selectors import shown_name
 from joulefleet.interval import Interval
+from joulefleet.rounding import rounded
 
 
 def variant_answers(summary: VariantSummary) -> list[str]:
@@ -58,7 +59,7 @@ def sweep_answers(summaries: Sequence[VariantSummary]) -> list[str]:
 def _saving(quantity: str, value: float, vanilla: AgainstVanilla) -> str:
     honest = vanilla.savings[Accounting.HONEST]
     time, energy = said(honest.time.times(100), "%"), said(honest.energy.times(100), "%")
-    return f"{time} of the time and {energy} of the energy at {quantity} {value:g}"
+    return f"{time} of the time and {energy} of the energy at {quantity} = {value:g}"
 
 
 def _beside_others(best: MethodRow, rows: Sequence[MethodRow], name: str, unit: str) -> str:
@@ -76,8 +77,9 @@ def _beside_others(best: MethodRow, rows: Sequence[MethodRow], name: str, unit: 
 
 
 def said(value: Interval, unit: str) -> str:
-    """To the digits that its interval supports."""
-    return f"{value.plus_minus()} {unit}"
+    """To the digits that its interval supports; of two seeds, which have none, each."""
+    each = [] if value.known else [rounded(one, 3) for one in value.values]
+    return f"{value.plus_minus()} {unit}" + (f" ({' and '.join(each)})" if len(each) > 1 else "")
 
 
 def _alone(row: MethodRow, metric: Metric) -> str:
