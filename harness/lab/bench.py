@@ -21,7 +21,7 @@ from joulefleet.errors import JoulefleetError
 from joulefleet.records import read_record
 from joulefleet.runstore import read_journal
 from joulefleet.runstore.store import summarise
-from power.model import Severity
+from power import Severity
 from power.recording import RECORDING_FILE, Envelope, GrowingRecording, RecordingRecord
 
 LAST_S = 60.0
