@@ -132,7 +132,7 @@ PAGES = {
 }
 """Kind of page to where it is below the runs; of several the newest."""
 
-PICTURES = dict.fromkeys(PAGES, (DESK,))
+PICTURES: dict[str, tuple[View, ...]] = dict.fromkeys(PAGES, (DESK,))
 PICTURES["emulation"] = (DESK, PHONE, NIGHT)
 """What the documents show: each page once, one of them also on a phone and at night."""
 
