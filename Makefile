@@ -15,7 +15,7 @@ WORKERS := 3
 
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick campaign real-usb mutate lint format docs bench bench-check screenshots clean
+.PHONY: help demo test test-quick campaign real-usb mutate lint format docs dist bench bench-check screenshots clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -65,6 +65,9 @@ format: $(VENV)/.dev-installed  ## let ruff fix what it can
 
 docs: $(VENV)/.dev-installed  ## the documentation site, into build/site; opens without a server or network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+dist: $(VENV)/.dev-installed  ## the wheel and the sdist of this version
+	$(BIN)/python -m build --no-isolation --outdir dist
 
 bench: $(VENV)/.dev-installed $(VENV)/.peers-installed  ## all benchmarks, into docs/benchmarks.md; can be interrupted
 	@tests/install-system-parts

@@ -25,7 +25,6 @@ from joulefleet.errors import ConfigError
 
 NAME = "million_devices"
 DEVICES = 1_000_000
-LARGEST = 15_000_000
 ROUNDS = 50
 FULL = os.environ.get("JOULEFLEET_BENCH") == "full"
 REPEATS = 3 if FULL else 1
@@ -38,28 +37,14 @@ REFUSED = 3
 
 def run() -> list[Figure]:
     """The bars, how time grows with N, every selector, and real training."""
-    return [*_bars(), *_fifteen_million(), *_every_selector(), *_with_training()]
-
-
-def _fifteen_million() -> list[Figure]:
-    """The largest fleet that a simulator has published (Flower, arXiv 2007.14390: 15 M clients)."""
-    found = _in_child(SURROGATE, "fedrank", LARGEST, SHORT_ROUNDS)
-    what = f"FedRank, {LARGEST:,} devices, {SHORT_ROUNDS} rounds, no training"
-    note = "as many as Flower's paper, which trained on 2 GPUs; here times and energies only"
-    bytes_each = found["peak_mb"] * 1e6 / LARGEST
-    low: dict[str, Any] = {"better": "lower"}
-    return [
-        figure(NAME, what, [found["cpu_s"]], "s CPU", note=note, **low),
-        figure(NAME, f"{what}: peak memory", [found["peak_mb"]], "MB", bar=MEMORY_BAR_MB, **low),
-        figure(NAME, f"{what}: peak memory per device", [bytes_each], "B", **low),
-    ]
+    return [*_bars(), *_every_selector(), *_with_training()]
 
 
 def _bars() -> list[Figure]:
     once, twice = [], []
     for _ in range(REPEATS):  # in turns, so that both meet the same neighbours
-        once.append(_in_child(SURROGATE, "fedrank", DEVICES, ROUNDS))
-        twice.append(_in_child(SURROGATE, "fedrank", 2 * DEVICES, ROUNDS))
+        once.append(in_child(SURROGATE, "fedrank", DEVICES, ROUNDS))
+        twice.append(in_child(SURROGATE, "fedrank", 2 * DEVICES, ROUNDS))
     growth = [b["cpu_s"] / a["cpu_s"] for a, b in zip(once, twice, strict=True)]
     what = f"FedRank, {DEVICES:,} devices, {ROUNDS} rounds, no training"
     wall = f"wall {statistics.median(one['wall_s'] for one in once):.3g} s"
@@ -77,7 +62,7 @@ def _every_selector() -> list[Figure]:
     figures, refused = [], []
     for name in SELECTORS.entries():
         try:
-            found = _in_child(SURROGATE, name, DEVICES, SHORT_ROUNDS)
+            found = in_child(SURROGATE, name, DEVICES, SHORT_ROUNDS)
         except ConfigError as error:
             refused.append(error.message)
             continue
@@ -92,7 +77,7 @@ def _every_selector() -> list[Figure]:
 
 
 def _with_training() -> list[Figure]:
-    found = _in_child(REAL, "fedrank", DEVICES, SHORT_ROUNDS)
+    found = in_child(REAL, "fedrank", DEVICES, SHORT_ROUNDS)
     note = f"{found['client_epochs']:,} client-epochs in {SHORT_ROUNDS} rounds, {found['training']}"
     low: dict[str, Any] = {"better": "lower"}
     return [
@@ -101,7 +86,8 @@ def _with_training() -> list[Figure]:
     ]
 
 
-def _in_child(preset: str, selector: str, devices: int, rounds: int) -> dict[str, Any]:
+def in_child(preset: str, selector: str, devices: int, rounds: int) -> dict[str, Any]:
+    """A run in a process of its own."""
     command = [sys.executable, "-m", f"benchmarks.{NAME}", preset, selector, str(devices), str(rounds)]
     print(f"  {preset}, {selector}, {devices:,} devices, {rounds} rounds", flush=True)
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)

@@ -40,7 +40,7 @@ OURS_SCRIPTS = {OURS: ["joulefleet_cpu.py", "1", "cpu"], OURS_ON_TWO: ["joulefle
 # The environment and the script of each.
 PEERS = {
     "plain torch loop": ("fl", "plain_torch.py"),
-    "Flower, 2 actors": ("fl", "flower.py"),
+    "Flower, 2 actors": ("fl", "flower.py", "2"),
     "pfl-research": ("fl", "pfl_research.py"),
     "FedJAX": ("fedjax", "fedjax_loop.py"),
     "FLGo": ("flgo", "flgo_loop.py"),
@@ -131,9 +131,9 @@ def _commands() -> tuple[dict[str, list[str]], list[str]]:
     """How each contender is started, and who cannot take part."""
     commands = {name: [sys.executable, *script] for name, script in OURS_SCRIPTS.items()}
     absent = []
-    for name, (environment, script) in PEERS.items():
+    for name, (environment, *script) in PEERS.items():
         try:
-            commands[name] = [str(peer_python(environment)), script]
+            commands[name] = [str(peer_python(environment)), *script]
         except PeerUnavailable as error:
             absent.append(f"{name} does not install: {error}")
     return commands, absent

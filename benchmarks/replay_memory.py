@@ -22,10 +22,10 @@ import numpy as np
 from benchmarks.memory import peak_rss_mb
 from benchmarks.result import Figure, figure
 from power import InstrumentInfo, MeterConfig, SampleBlock, open_meter, record
-from power.emulated.lvpm import PACKET_SAMPLES
-from power.emulated.lvpm_analogue import LvpmConverter
+from power.emulated.lvpm.converter import LvpmConverter
+from power.emulated.lvpm.instrument import PACKET_SAMPLES
 from power.meters import RawSink, StreamingMeter
-from power.meters.monsoon_lvpm import KIND, accuracy
+from power.meters.monsoon_lvpm import accuracy
 from power.wire import LvpmDecoder
 from power.wire.lvpm_frames import (
     COARSE_REFERENCE_A,
@@ -88,9 +88,9 @@ class RepeatedLvpm(StreamingMeter):
     """An LVPM whose second is repeated: delivered when asked for, with the arrival times of a live one."""
 
     def __init__(self, hours: float) -> None:
-        config = MeterConfig(kind=KIND, **LIMITS)
+        config = MeterConfig(kind="monsoon-lvpm", **LIMITS)
         info = InstrumentInfo(
-            kind=KIND,
+            kind="monsoon-lvpm",
             emulated=True,
             rate_hz=RATE_HZ,
             tick_hz=RATE_HZ,

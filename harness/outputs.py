@@ -72,20 +72,20 @@ def page_of(path: Path, *, partial: bool = False) -> Page:
     """
     run = read_run(path)
     if run.kind == PROBING:
-        from harness.report.probing_page import probing_page
+        from harness.report.bench.probing_page import probing_page
 
         return probing_page(StoredRun(path))
     if run.kind in ("bench", FEDERATION):
-        from harness.report.bench_page import bench_page
+        from harness.report.bench.page import bench_page
 
         return bench_page(StoredRun(path))
     if run.kind == "experiment":
         from emulator.experiments import load_experiment
-        from harness.report.experiment_page import experiment_page
+        from harness.report.emulations.experiment_page import experiment_page
 
         return experiment_page(load_experiment(path, partial=partial), run, read_notes(path))
     if run.kind == "emulation":
-        from harness.report.emulation_page import emulation_page
+        from harness.report.emulations.emulation_page import emulation_page
 
         return emulation_page(path)
     raise _no_page(path, run.kind)
@@ -134,7 +134,7 @@ def write_experiment(path: Path, *, partial: bool = False) -> ExperimentResults:
     """
     from emulator.experiments import as_csv, load_experiment
     from emulator.experiments.render import as_markdown, curves_csv
-    from harness.report.experiment_page import experiment_page
+    from harness.report.emulations.experiment_page import experiment_page
 
     results = load_experiment(path, partial=partial)
     experiment_page(results, read_run(path), read_notes(path)).write(path / REPORT_FILE, replace=True)

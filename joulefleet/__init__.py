@@ -11,6 +11,6 @@ example; ``docs/python.md`` shows them together.
 
 from joulefleet.lazy import lazy_names
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -95,6 +95,8 @@ def read_record(path: Path, model: type[R]) -> R:
 
 def read_json(path: Path) -> Any:
     """Read JSON, naming the file in every error."""
+    if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would be waited for without end
+        raise StorageError(f"{path}: is no plain file")
     try:
         return parse_json(read_bounded(path, RECORD_BYTES))
     except OSError as error:
@@ -184,6 +186,9 @@ def storage_error(path: Path, error: OSError) -> StorageError:
         return StorageError(
             f"{path}: cannot be written ({error.strerror})", hint="choose a writable directory with --out"
         )
+    in_the_way = next((one for one in path.parents if one.exists()), None)
+    if in_the_way is not None and not in_the_way.is_dir():
+        return StorageError(f"{path}: {in_the_way} is a file, not a folder", hint="choose another path")
     return StorageError(f"{path}: {error.strerror or error}")
 
 

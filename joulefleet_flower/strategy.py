@@ -153,7 +153,7 @@ class SelectingFedAvg(FedAvg):
             self._append(engine.profile())
         play.opened = engine.open_round()
         play.chosen, play.epochs = engine.chooser.choose(play.opened.view, play.opened.candidates)
-        first = int(self._selector.probe is Probe.EPOCH)
+        first = int(self._selector.probe is Probe.EPOCH and play.opened.probed is not None)
         work = {
             client: range(first, count)
             for client, count in zip(play.chosen.tolist(), play.epochs.tolist(), strict=True)

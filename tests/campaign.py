@@ -60,6 +60,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         _records.append(
             {
                 "test": report.nodeid,
+                "date": datetime.now(UTC).date().isoformat(),  # older ones stay until they are run again
                 "outcome": report.outcome,
                 "seconds": round(report.duration, 1),
                 **measured,

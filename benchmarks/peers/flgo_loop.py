@@ -19,7 +19,7 @@ CONFIG = """
 import numpy as np
 import torch
 from block import FOLDER
-from torch_block import LeNet5
+from torch_block import one_model
 
 x, y = (torch.from_numpy(np.load(FOLDER / f"{name}.npy")) for name in "xy")
 train_data = torch.utils.data.TensorDataset(x, y)
@@ -27,7 +27,7 @@ train_data.classes = list(range(10))
 
 
 def get_model():
-    return LeNet5()
+    return one_model()
 """
 
 
@@ -36,7 +36,7 @@ def made():
     os.chdir(FOLDER)
     Path("flgo_config.py").write_text(CONFIG)
     sys.path.insert(0, str(FOLDER))
-    benchmark = import_module(flgo.gen_benchmark_from_file("flgo_lenet5", "flgo_config.py"))
+    benchmark = import_module(flgo.gen_benchmark_from_file("flgo_model", "flgo_config.py"))
     # torch 2.13 refuses FLGo 0.4.4's data set without this method, which torch's message asks for.
     FromDatasetPipe.TaskDataset.__getitems__ = lambda self, rows: [self[row] for row in rows]
     benchmark.visualize = lambda *_: None  # a picture of every sample, which takes minutes

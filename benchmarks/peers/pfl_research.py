@@ -39,9 +39,9 @@ class Algorithm(FederatedAveraging):
 
 
 losses: list[float] = []
+model = Model()
 for block in blocks():
     losses.clear()
-    model = Model()
     model.load_state_dict(start_weights())
     queue = iter(chosen(block))
     data = FederatedDataset(

@@ -3,12 +3,12 @@
 
 import torch
 from block import CHOSEN, blocks, chosen, done
-from torch_block import model_class, start_weights, train
+from torch_block import one_model, start_weights, train
 
 for block in blocks():
     total, losses = None, []
     for client in chosen(block):
-        model = model_class()()
+        model = one_model()
         model.load_state_dict(start_weights())
         losses.append(train(model, client))
         state = [value / CHOSEN for value in model.state_dict().values()]

@@ -1,6 +1,8 @@
 """The model and the training loop of every contender that computes with torch."""
 # mypy: ignore-errors
 
+from functools import cache
+
 import torch
 from block import BATCH, EPOCHS, LEARNING_RATE, MOMENTUM, TASK, samples_of, start_arrays
 from torch import nn
@@ -37,6 +39,12 @@ def model_class() -> type[nn.Module]:
     return type(
         kind.__name__, (kind,), {"__init__": lambda self: kind.__init__(self, task.classes, **task.options)}
     )
+
+
+@cache
+def one_model() -> nn.Module:
+    """One per process: making random weights anew for every client is nobody's training."""
+    return model_class()()
 
 
 def start_weights() -> dict[str, torch.Tensor]:

@@ -8,9 +8,11 @@ from device_agents.workloads.losses import (
     OWN,
     Metric,
     cross_entropy,
+    each_tensor,
     loss_of,
     metric_sums,
     metric_value,
+    tensors_of,
 )
 from device_agents.workloads.models import MODELS, build, initial_state, load_state, state_arrays
 from device_agents.workloads.own_code import OwnCode, blame, module_of
@@ -30,6 +32,7 @@ from device_agents.workloads.trainer import EpochResult, LocalTrainer
 __all__ = [
     "ACCURACY", "LOSSES", "METRICS", "MODELS", "OWN", "TASKS", "EpochResult", "Generators", "LocalTrainer",
     "Metric", "OnnxRuntimeTrainer", "OwnCode", "Softmax", "Task", "TorchTrainer", "Work", "batch_sizes",
-    "blame", "build", "count_task", "cross_entropy", "find_task", "initial_state", "load_state", "loss_of",
-    "metric_sums", "metric_value", "module_of", "pack_task", "state_arrays", "synthetic_shard", "unpack_task",
+    "blame", "build", "count_task", "cross_entropy", "each_tensor", "find_task", "initial_state",
+    "load_state", "loss_of", "metric_sums", "metric_value", "module_of", "pack_task", "state_arrays",
+    "synthetic_shard", "tensors_of", "unpack_task",
 ]  # fmt: skip

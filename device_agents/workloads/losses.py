@@ -139,6 +139,22 @@ def metric_value(task: Task, samples: int, sums: Sequence[float]) -> float:
     return 1.0 - squared_errors / spread if spread > 0 else math.nan
 
 
+def each_tensor(output: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """What a model gives (a tensor, or a tuple, list or dictionary of such), with every tensor changed."""
+    from torch.utils._pytree import tree_map
+
+    return tree_map(change, output)
+
+
+def tensors_of(output: Any) -> list[Tensor]:
+    """The tensors that a model gives; none if there is anything else among them."""
+    import torch
+    from torch.utils._pytree import tree_flatten
+
+    found = tree_flatten(output)[0]
+    return found if all(isinstance(one, torch.Tensor) for one in found) else []
+
+
 def _errors(output: Any, y: Any) -> Any:
     """(batch, numbers). In the targets' shape: (batch, 1) against (batch,) would become (batch, batch)."""
     return (output.reshape(y.shape) - y).reshape(len(y), -1)

@@ -88,12 +88,14 @@ TASKS = {
         Task("mnist-lenet5", "lenet5", "mnist", (1, 28, 28), 10),
         Task("cifar10-resnet18", "resnet18", "cifar10", (3, 32, 32), 10, smallest_batch=2),
         # torchvision's head is made for 224x224 images; see `models.vgg16`.
-        Task("cinic10-vgg16", "vgg16", "cinic10", (3, 32, 32), 10, options={"head": "linear"}),
+        Task("cinic10-vgg16", "vgg16", "cinic10", (3, 32, 32), 10, options={"head": "hidden"}),
         Task("tinyimagenet-shufflenetv2", "shufflenetv2", "tinyimagenet", (3, 64, 64), 200, smallest_batch=2),
         # Sequence length and alphabet of LEAF's Shakespeare task (Caldas et al. 2018).
         Task("shakespeare-lstm", "lstm", "shakespeare", (80,), 80, vocabulary=80),
         Task("wikitext-lstm", "lstm", "wikitext", (80,), 80, vocabulary=80),
-        # Not the paper's: small enough for a test or a demo to train in seconds.
+        # Not the paper's: its VGG-16 without hidden layers, and so without dropout.
+        Task("cinic10-vgg16-linear", "vgg16", "cinic10", (3, 32, 32), 10, options={"head": "linear"}),
+        # Nor are these: small enough for a test or a demo to train in seconds.
         Task("digits-softmax", "mlp", "digits", (1, 8, 8), 10),
         Task("digits-mlp", "mlp", "digits", (1, 8, 8), 10, options={"hidden": (32,)}),
     )

@@ -1,6 +1,6 @@
 """Makes the pictures of the documents: every kind of run once, for real, then its page in Chromium.
 
-    make screenshots                              # runs (about five minutes) and pictures
+    make screenshots                              # runs (some minutes) and pictures
     .venv/bin/python docs/screenshots/make.py --runs FOLDER --all
 
 Runs that are in the folder already are kept. Nothing is needed but this machine: processes play the devices,
@@ -58,8 +58,23 @@ name = "app"
 cores = 1
 cpu_share = 1.0
 [repetitions]
-count = 2
+count = 3
 """
+AGAIN = """\
+name = "again"
+models = ["mnist-lenet5"]
+backends = ["onnxruntime"]
+samples = 320
+local_epochs = 5
+threads = 1
+[[loads]]
+name = "none"
+cpu_share = 0
+[repetitions]
+count = 3
+"""
+"""The same devices later, for what a device needed in every run."""
+
 PROBING = """\
 name = "early-exit"
 task = "mnist-lenet5"
@@ -105,7 +120,19 @@ class View:
 DESK, PHONE = View(1280, 1100), View(420, 900)
 NIGHT = View(1280, 1100, dark=True)
 ALL = (DESK, PHONE, NIGHT, View(420, 900, dark=True))
-PICTURES = dict.fromkeys(("bench", "probing", "federation", "emulation", "experiment", "demo"), (DESK,))
+PAGES = {
+    "bench": "bench/*_lenet5_*/report.html",
+    "probing": "probing/*/report.html",
+    "federation": "federation/*/report.html",
+    "emulation": "emulation/*/report.html",
+    "experiment": "experiment/*/report.html",
+    "demo": "demo/*_demo_*/report.html",  # not those of the runs that it made
+    "history": "history.html",
+    "traces": "traces.html",
+}
+"""Kind of page to where it is below the runs; of several the newest."""
+
+PICTURES: dict[str, tuple[View, ...]] = dict.fromkeys(PAGES, (DESK,))
 PICTURES["emulation"] = (DESK, PHONE, NIGHT)
 """What the documents show: each page once, one of them also on a phone and at night."""
 
@@ -123,9 +150,12 @@ def joulefleet(*words: str | Path) -> None:
 
 def make_runs(folder: Path) -> None:
     """One run of every kind; those that are there are kept."""
-    bench = [kind for kind in ("bench", "probing", "federation") if not _page(folder, kind)]
+    bench = [kind for kind in ("bench", "probing", "federation", "history") if not _page(folder, kind)]
     if bench:
         _on_the_bench(folder, bench)
+    if "history" in bench:
+        page = folder / PAGES["history"]
+        joulefleet("profile", "history", "board-a", "--root", folder / "bench", "--out", page)
     if not _page(folder, "emulation"):
         joulefleet(
             "emulate", "quick", "--selector", METHODS, "--seeds", "0-2", "--root", folder / "emulation"
@@ -134,6 +164,10 @@ def make_runs(folder: Path) -> None:
         joulefleet("experiment", "run", "probing", "--preset", "smoke", "--root", folder / "experiment")
     if not _page(folder, "demo"):
         joulefleet("demo", "--root", folder / "demo")
+    if not _page(folder, "traces"):
+        people = folder / "people"
+        joulefleet("traces", "synth", "--users", "60", "--days", "7", "--out", people)
+        joulefleet("traces", "stats", people, "--html", folder / PAGES["traces"])
 
 
 def _on_the_bench(folder: Path, kinds: list[str]) -> None:
@@ -145,6 +179,7 @@ def _on_the_bench(folder: Path, kinds: list[str]) -> None:
             inventory = ("--inventory", config / "devices.toml")
             texts = {
                 "lenet5.toml": PLAN + TIMING,
+                "again.toml": AGAIN + TIMING.replace("load_only_s = 0.5\n", ""),
                 "probing.toml": PROBING + TIMING.replace("load_only_s = 0.5\n", ""),
                 "scenario.toml": SCENARIO,
                 "federate.toml": TIMING,
@@ -153,6 +188,7 @@ def _on_the_bench(folder: Path, kinds: list[str]) -> None:
                 (config / name).write_text(text, encoding="utf-8")
             commands = {
                 "bench": ("bench", "run", config / "lenet5.toml"),
+                "history": ("bench", "run", config / "again.toml"),
                 "probing": ("probing", "validate", config / "probing.toml"),
                 "federation": (
                     *("bench", "federate", config / "scenario.toml"),
@@ -160,13 +196,13 @@ def _on_the_bench(folder: Path, kinds: list[str]) -> None:
                 ),
             }
             for kind in kinds:
-                joulefleet(*commands[kind], *inventory, "--root", folder / kind)
+                root = folder / ("bench" if kind == "history" else kind)
+                joulefleet(*commands[kind], *inventory, "--root", root)
 
 
 def _page(folder: Path, kind: str) -> Path | None:
-    """The newest page of a kind; the demo's is that of its own run, not of those it made."""
-    name = "*_demo_*" if kind == "demo" else "*"
-    return next(iter(sorted(folder.glob(f"{kind}/{name}/report.html"), reverse=True)), None)
+    """The newest page of a kind."""
+    return next(iter(sorted(folder.glob(PAGES[kind]), reverse=True)), None)
 
 
 @contextlib.contextmanager
@@ -177,7 +213,8 @@ def chromium() -> Iterator[webdriver.Chrome]:
         for flag in (
             *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
             *("--disable-component-update", "--disable-sync", "--hide-scrollbars"),
-            *("--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={profile}"),
+            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+            f"--user-data-dir={profile}",
         ):
             options.add_argument(flag)
         # Named, so that nothing is looked for on the network.
@@ -188,20 +225,23 @@ def chromium() -> Iterator[webdriver.Chrome]:
             driver.quit()
 
 
-def picture(driver: webdriver.Chrome, page: Path, view: View, out: Path, *, whole: bool = False) -> None:
-    """The top of a page, or all of it, as a PNG of few colours."""
+def picture(
+    driver: webdriver.Chrome, page: Path | None, view: View, out: Path, *, whole: bool = False
+) -> None:
+    """The top of a page (or of what is open), or all of it, as a PNG of few colours."""
     scheme = {"name": "prefers-color-scheme", "value": "dark" if view.dark else "light"}
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
     metrics = {"width": view.width, "height": view.height, "deviceScaleFactor": 1, "mobile": view.width < 500}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    driver.get(page.resolve().as_uri())
+    if page is not None:
+        driver.get(page.resolve().as_uri())
     time.sleep(0.5)
     tall = driver.execute_script("return document.documentElement.scrollHeight") if whole else view.height
     clip = {"x": 0, "y": 0, "width": view.width, "height": tall, "scale": 1}
     shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
     image = Image.open(io.BytesIO(base64.b64decode(shot["data"]))).convert("RGB")
-    # The widest range of colours: those of small dots are as much wanted as those of the ground.
-    few = image.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    # The widest range of colours, then their means: small dots keep theirs, and so does the ground.
+    few = image.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, kmeans=3, dither=Image.Dither.NONE)
     few.save(out, optimize=True)
     say(f"{out}: {out.stat().st_size / 1000:.0f} kB")
 
@@ -218,6 +258,9 @@ def main() -> None:
     parser.add_argument(
         "--all", action="store_true", help="whole pages in every width and scheme, to look at them"
     )
+    parser.add_argument(
+        "--pages-only", action="store_true", help="without the lab, which has runs of its own"
+    )
     given = parser.parse_args()
     with contextlib.ExitStack() as stack:
         runs = given.runs or Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -231,6 +274,10 @@ def main() -> None:
                 sys.exit(f"{runs}: no page of a run of {kind}")
             for view in ALL if given.all else views:
                 picture(driver, page, view, given.out / f"{kind}-{view.name}.png", whole=given.all)
+        if not (given.all or given.pages_only):
+            from lab import lab_pictures  # it takes its parts from here
+
+            lab_pictures(driver, given.out)
 
 
 if __name__ == "__main__":

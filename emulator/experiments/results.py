@@ -15,11 +15,15 @@ from emulator.compare.table import FEW_SEEDS
 from emulator.experiments.plan import ExperimentPlan, PlanEntry, Variant
 from emulator.experiments.runner import read_plan
 from emulator.round.reward import BudgetRule
-from emulator.runs.reading import FinishedRun, checked_rounds, how_to_go_on
+from emulator.runs.reading import FinishedRun, check_rounds, checked_rounds, how_to_go_on
 from emulator.runs.result import EMULATION_FILE, EmulationRecord, Result, load_result
 from emulator.runs.software import OTHER_SOFTWARE
+from emulator.runs.tables import log_columns
+from joulefleet.config import ClosedModel, validate
 from joulefleet.errors import DataQualityError, StorageError
-from joulefleet.records import read_record, write_record
+from joulefleet.records import read_json, read_record, write_record
+from joulefleet.runstore import read_table
+from joulefleet.runstore.columns import Columns
 from joulefleet.runstore.run import read_run
 
 if TYPE_CHECKING:
@@ -150,28 +154,42 @@ def publish_experiment(results: ExperimentResults, folder: Path) -> None:
     pq.write_table(table, folder / PUBLISHED[2], compression="zstd", compression_level=19)
 
 
+class _PublishedRun(ClosedModel):
+    variant: str
+    method: str
+    record: EmulationRecord
+
+
+class _PublishedRuns(ClosedModel):
+    runs: tuple[_PublishedRun, ...]
+
+
 def load_published(folder: Path) -> ExperimentResults:
     """Read what `publish_experiment` wrote.
 
     Raises:
         DataQualityError: A file is missing, or they do not belong together.
+        ConfigError: A record is none of ours.
+        StorageError: A table has other columns, or values that cannot be.
     """
-    import pyarrow.parquet as pq
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
     for name in PUBLISHED:
         if not (folder / name).is_file():
             raise DataQualityError(f"{folder}: has no {name}, so these are no published data")
     plan = read_record(folder / PUBLISHED[0], ExperimentPlan)
-    records = json.loads((folder / PUBLISHED[1]).read_text())
-    table = pq.read_table(folder / PUBLISHED[2]).to_pandas()
+    path = folder / PUBLISHED[1]
+    records = validate({"runs": read_json(path)}, _PublishedRuns, name=str(path))
+    table = read_table(folder, "rounds", Columns(pa.schema([("run", pa.int64())]), rising={"run": 0}))
     runs = []
-    for number, one in enumerate(records):
-        record = EmulationRecord.model_validate(one["record"])
-        rounds = table[table["run"] == number].drop(columns="run").dropna(axis=1, how="all")
-        if len(rounds[rounds["round"] > 0]) != record.rounds:
-            raise DataQualityError(f"{folder}: run {number} has {len(rounds)} rounds, not {record.rounds}")
-        result = PublishedResult(folder, record, rounds.reset_index(drop=True))
-        runs.append(FinishedRun(one["method"], result.rounds, result, one["variant"]))
+    for number, one in enumerate(records.runs):
+        part = table.filter(pc.equal(table["run"], number)).drop_columns("run")
+        log_columns("rounds").check(folder / PUBLISHED[2], part)
+        rounds = part.to_pandas().dropna(axis=1, how="all")
+        check_rounds(folder, one.record, rounds)
+        result = PublishedResult(folder, one.record, rounds)
+        runs.append(FinishedRun(one.method, result.rounds, result, one.variant))
     if [(one.variant, one.method, one.seed) for one in plan.planned] != [
         (run.variant, run.method, run.seed) for run in runs
     ]:

@@ -11,6 +11,8 @@ A debt is brought up to date only when its device is asked about, so the cost do
 
 from __future__ import annotations
 
+import copy
+import mmap
 from typing import Any
 
 import numpy as np
@@ -28,8 +30,20 @@ LOOKED = 1000
 """Batteries that stand for the fleet's."""
 LEVELS = {"battery_low": 0.1, "battery_median": 0.5}
 """Columns of the table of rounds: quantiles of the batteries' levels at the check-in."""
+CHUNK = 1 << 17
+"""Batteries that are looked at at a time: bounds the memory of a large fleet."""
+LARGE_BYTES = 1 << 24
+"""Arrays from here on, of two million devices, hold their zeros outside memory."""
 _FOR_EVER_NS = 2.0**62
 """More than any wait, and still a time when it is added to one."""
+
+
+def zeros(n: int, kind: type[np.generic]) -> NDArray[Any]:
+    """Zeros of which only those take memory that are written; in steps of a small page, not a huge one."""
+    size = n * np.dtype(kind).itemsize
+    if size < LARGE_BYTES or not hasattr(mmap, "MAP_PRIVATE"):
+        return np.zeros(n, kind)
+    return np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), kind)
 
 
 class Batteries:
@@ -62,13 +76,23 @@ class Batteries:
         self._has_battery = np.isfinite(fleet.costs.capacity_j)[fleet.profile]
         self._modelled = conditions.has_charger & ~recorded & self._has_battery
         self.active = bool((self._modelled | recorded & self._has_battery).any())
-        self._debt_j = np.zeros(n)
+        self._debt_j = zeros(n, np.float64)
         ids = np.flatnonzero(self._modelled)
         self._debt_j[ids] = self._capacity_j(ids) * (1.0 - initial)
-        self._since_ns = np.zeros(n, np.int64)
-        self._safe_ns = np.full(n, NEVER_NS)
+        self._since_ns = zeros(n, np.int64)
+        # How long before never each may run low: 0 for most.
+        self._low_ns = zeros(n, np.int64)
         self._empty = np.empty(0, np.int64)
         self._look_ahead(np.flatnonzero(self._has_battery))
+
+    def some(self, devices: Ids, fleet: FleetState, conditions: Conditions) -> Batteries:
+        """Those of these devices as they are now, numbered from 0 on."""
+        own = copy.copy(self)
+        own._fleet, own._conditions = fleet, conditions
+        for name in ("_has_battery", "_modelled", "_debt_j", "_since_ns", "_low_ns"):
+            setattr(own, name, getattr(self, name)[devices])
+        own._empty = np.flatnonzero(np.isin(devices, self._empty))
+        return own
 
     def level(self, t_ns: int, devices: Ids) -> Array:
         """State of charge, 0 to 1; NaN where it is unknown."""
@@ -86,11 +110,12 @@ class Batteries:
         if not self.active:
             return dict.fromkeys(LEVELS, np.nan)
         some = np.arange(0, len(self._fleet), max(1, len(self._fleet) // LOOKED))
-        held = (self._debt_j, self._since_ns, self._safe_ns)
+        held = (self._debt_j, self._since_ns, self._low_ns)
         before = [values[some] for values in held]
         level = self.level(t_ns, some)
         for values, was in zip(held, before, strict=True):
-            values[some] = was
+            moved = values[some] != was
+            values[some[moved]] = was[moved]
         known = level[np.isfinite(level)]
         found = np.quantile(known, tuple(LEVELS.values())) if len(known) else np.full(len(LEVELS), np.nan)
         return dict(zip(LEVELS, found.tolist(), strict=True))
@@ -118,7 +143,13 @@ class Batteries:
         """Who ran out at work, or is one of ``devices`` and has nothing left; until charged enough."""
         if not self.active:
             return self._empty
-        doubtful = np.flatnonzero(devices & (self._safe_ns <= t_ns))
+        doubtful = np.flatnonzero(devices & (self._low_ns >= NEVER_NS - t_ns))
+        # Where levels are recorded a debt only falls without training: as it was last seen, it is the most.
+        possible = self._modelled[doubtful]
+        recorded = doubtful[~possible]
+        owed = self._debt_j[recorded] / self._capacity_j(recorded)
+        possible[~possible] = self._base(np.full(len(recorded), t_ns), recorded) - owed <= self._floor
+        doubtful = doubtful[possible]
         asked = np.union1d(self._empty, doubtful)
         needed = np.where(np.isin(asked, self._empty), self._restart, self._floor)
         self._empty = asked[self.level(t_ns, asked) <= needed]
@@ -171,9 +202,10 @@ class Batteries:
         base = self._base(cut.t_ns.ravel(), many).reshape(cut.t_ns.shape)
         # Where the level is unknown for a while, the battery is not said to end.
         left = np.nan_to_num(base, nan=np.inf) - owed_j / self._capacity_j(devices)[:, None]
-        ends_ns = self._crossing(cut.t_ns, left)
-        last_ns = np.minimum(ends_ns, cut.t_ns[:, -1])
-        return ends_ns, between(cut.t_ns, owed_j, last_ns[:, None])[:, 0]
+        ends_ns, end_ns = self._crossing(cut.t_ns, left), cut.t_ns[:, -1]
+        if not (ends_ns < end_ns).any():
+            return ends_ns, owed_j[:, -1]
+        return ends_ns, between(cut.t_ns, owed_j, np.minimum(ends_ns, end_ns)[:, None])[:, 0]
 
     def set_debts(self, devices: Ids, debt_j: Array, t_ns: Times, ran_out: NDArray[np.bool_]) -> None:
         """What each owes when it was done, each at its own time; and who ran out."""
@@ -235,7 +267,7 @@ class Batteries:
             self._debt_j[ids] = np.clip(self._debt_j[ids] + added_j, 0.0, self._capacity_j(ids))
             going = (until_ns < t_ns) & self._changes(ids)
             ids, now_ns = ids[going], until_ns[going]
-        self._since_ns[devices] = t_ns
+        self._since_ns[changing] = t_ns
         self._look_ahead(changing)
 
     def _look_ahead(self, devices: Ids) -> None:
@@ -245,10 +277,17 @@ class Batteries:
         """
         if not self.active:
             return
+        for begin in range(0, len(devices), CHUNK):
+            self._look_ahead_of(devices[begin : begin + CHUNK])
+
+    def _look_ahead_of(self, devices: Ids) -> None:
         full = np.where(self._modelled[devices], 1.0, self._conditions.lowest_level(devices))
         off_charger = np.zeros(len(devices), bool)
         with np.errstate(all="ignore"):  # no battery, a level that was never read, no idle power
             spare_j = (full - self._floor) * self._capacity_j(devices) - self._debt_j[devices]
             lasts_ns = np.fmin(spare_j / self._idle_w(devices, off_charger) * 1e9, _FOR_EVER_NS)
             safe_ns = np.where(spare_j > 0, self._since_ns[devices] + lasts_ns.astype(np.int64), 0)
-        self._safe_ns[devices] = np.where(self._has_battery[devices], safe_ns, NEVER_NS)
+        never = (lasts_ns == _FOR_EVER_NS) & (spare_j > 0) | ~self._has_battery[devices]
+        low_ns = np.where(never, 0, NEVER_NS - safe_ns)
+        fresh = low_ns != self._low_ns[devices]
+        self._low_ns[devices[fresh]] = low_ns[fresh]

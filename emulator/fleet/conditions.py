@@ -25,6 +25,9 @@ CHARGING = "charging"
 class Conditions(Protocol):
     """N devices over virtual time, in integer nanoseconds."""
 
+    def some(self, devices: Ids) -> Conditions:
+        """What happens to these devices, numbered from 0 on."""
+
     @property
     def has_charger(self) -> NDArray[np.bool_]:
         """Whose charger was ever seen."""
@@ -80,6 +83,10 @@ class AlwaysThere:
     def __init__(self, devices: int) -> None:
         self._n = devices
         self.has_charger = self.has_level = np.broadcast_to(np.False_, devices)
+
+    def some(self, devices: Ids) -> AlwaysThere:
+        """As many."""
+        return AlwaysThere(len(devices))
 
     def lowest_level(self, devices: Ids) -> NDArray[np.float64]:
         """None was read."""
@@ -148,6 +155,11 @@ class Replayed:
         self._start_ns = start_ns
         self._by_use = by_use
 
+    def some(self, devices: Ids) -> Replayed:
+        """Those who replay the same users at the same times."""
+        traces, start_ns = self.traces.some(devices), self._start_ns
+        return Replayed(traces, self._policy, start_ns=start_ns, by_use=self._by_use)
+
     @cached_property
     def has_charger(self) -> NDArray[np.bool_]:
         """Whose charger was ever seen."""
@@ -156,11 +168,11 @@ class Replayed:
     @cached_property
     def has_level(self) -> NDArray[np.bool_]:
         """Whose level was ever read."""
-        return np.isfinite(self.traces.lowest_level_of_users)[self.traces.map.user]
+        return np.isfinite(self.traces.lowest_level_of_users)[self.traces.users(slice(None))]
 
     def lowest_level(self, devices: Ids) -> NDArray[np.float64]:
         """The lowest level that was ever read of each."""
-        return self.traces.lowest_level_of_users[self.traces.map.user[devices]]
+        return self.traces.lowest_level_of_users[self.traces.users(devices)]
 
     @property
     def has_rates(self) -> bool:

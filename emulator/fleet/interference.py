@@ -70,7 +70,7 @@ class OwnCurves:
 
     def worst(self, profile: Profiles) -> Array:
         """At any load."""
-        return np.asarray(self._curves.slowdown[profile].max(1))
+        return np.asarray(self._curves.slowdown.max(1)[profile])
 
     def factors(self, profile: Profiles, devices: Ids, found: Segments) -> tuple[Array, Array]:
         """At the recorded load."""

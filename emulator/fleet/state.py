@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,11 @@ class FleetState:
 
     def __len__(self) -> int:
         return len(self.profile)
+
+    def some(self, devices: NDArray[np.int64]) -> FleetState:
+        """These devices, numbered from 0 on."""
+        columns = {name: getattr(self, name)[devices] for name in ("profile", "slowness", "data_size")}
+        return replace(self, **columns)
 
     def work(self, devices: NDArray[np.int64]) -> NDArray[np.float64]:
         """How many measured epochs one local epoch of a device is worth."""
@@ -69,7 +74,8 @@ def fleet_from_profiles(
         rng: Draws who gets which profile, and the speeds.
         speed_spread: Standard deviation of the logarithm of a device's speed; 0 makes all alike. A value
             above 0 invents devices that nobody measured, so the fleet is at most ``scaled``.
-        mix: Share of each device name; without it all profiles are equally frequent, up to one.
+        mix: Share of each device name; without it all profiles are equally frequent, up to one;
+            of more profiles than devices, some from all over the list.
         energy: Which energy is charged.
     """
     costs = profile_costs(profiles, energy, missing="costs_nothing")
@@ -98,5 +104,9 @@ def _counts(devices: list[str], n: int, mix: Mapping[str, float] | None) -> NDAr
     exact = shares / shares.sum() * n
     counts: NDArray[np.int64] = np.floor(exact).astype(np.int64)
     left = n - int(counts.sum())
-    counts[np.argsort(-(exact - counts), kind="stable")[:left]] += 1
+    order = np.argsort(-(exact - counts), kind="stable")
+    if not mix and n < len(devices):
+        # A few of many: from all over the list, which may be in order of speed.
+        order = ((np.arange(n) + 0.5) * len(devices) / n).astype(np.int64)
+    counts[order[:left]] += 1
     return counts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,23 @@ class World:
     apps: Slowing | None = None
     variation: Variation | None = None
     registration: Registration | None = None
+
+    def some(self, devices: Ids) -> World:
+        """These devices as a world of their own, numbered from 0 on; what happens there stays there.
+
+        What is drawn by a device's number (`emulator.fleet.hashed`) is that of the new one.
+        """
+        fleet, conditions = self.fleet.some(devices), self.conditions.some(devices)
+        variation, registration = self.variation, self.registration
+        return replace(
+            self,
+            fleet=fleet,
+            conditions=conditions,
+            batteries=self.batteries.some(devices, fleet, conditions),
+            network=replace(self.network, fleet=fleet, conditions=conditions),
+            variation=None if variation is None else replace(variation, fleet=fleet),
+            registration=None if registration is None else replace(registration, fleet=fleet),
+        )
 
     @property
     def slowing(self) -> Slowing:
@@ -75,7 +92,9 @@ class World:
         """Who may train now, and who may not only because training has drained the battery."""
         eligible = self.conditions.eligible(now_ns)
         eligible[self.batteries.switched_off(now_ns, eligible)] = False
-        drained = self.batteries.indebted(eligible & self.conditions.asks_level)
+        if not self.conditions.asks_level:
+            return eligible, np.empty(0, np.int64)
+        drained = self.batteries.indebted(eligible)
         level = self.batteries.level(now_ns, drained)
         barred = drained[~self.conditions.eligible_at_level(now_ns, drained, level)]
         eligible[barred] = False

@@ -10,7 +10,17 @@ from dataclasses import fields
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from device_agents.workloads import LOSSES, METRICS, OWN, Generators, Metric, OwnCode, Task
+from device_agents.workloads import (
+    LOSSES,
+    METRICS,
+    OWN,
+    Generators,
+    Metric,
+    OwnCode,
+    Task,
+    each_tensor,
+    tensors_of,
+)  # fmt: skip
 from emulator.data.sources import DATA_SETS, DataSource, data_folder
 from emulator.own_code.arrays import Arrays, data_set_of, read_arrays
 from emulator.training.local import UNREPEATED, blaming
@@ -198,10 +208,10 @@ class _Tried:
             found = []
             for _ in range(2):
                 generators.seed(0)
-                found.append(model(x).nan_to_num())
+                found.append([tensor.nan_to_num() for tensor in tensors_of(model(x))])
                 for buffer, before in buffers:  # some are state, as of spectral normalisation
                     buffer.copy_(before)
-        if found[0].shape != found[1].shape or not torch.equal(*found):
+        if not all(a.shape == b.shape and torch.equal(a, b) for a, b in zip(*found, strict=True)):
             raise self._maker.wrong("model", "gives other numbers for the same batch and seeds", UNREPEATED)
 
     def _check_output(self) -> None:
@@ -209,7 +219,13 @@ class _Tried:
 
         output, count = self.output, len(self._y)
         if not isinstance(output, torch.Tensor):
-            raise self._maker.wrong("model", f"gives {_kind(output)} for a batch, not a tensor")
+            if not tensors_of(output):
+                raise self._maker.wrong(
+                    "model",
+                    f"gives {_kind(output)} for a batch, not a tensor",
+                    "a tuple, list or dictionary of tensors will do with a `loss` and a `metric` of your own",
+                )
+            return
         if output.dim() == 0 or len(output) != count or not output.is_floating_point():
             raise self._maker.wrong(
                 "model",
@@ -218,8 +234,16 @@ class _Tried:
             )
 
     def _named(self, part: str, known: Any, default: str) -> str:
+        import torch
+
         found = getattr(self._maker.module, part, default)
         if isinstance(found, str) and found in known:
+            if not isinstance(self.output, torch.Tensor):
+                raise self._maker.wrong(
+                    "model",
+                    f"gives {_kind(self.output)} for a batch, and {part} {found!r} takes one tensor",
+                    f"write `def {part}(output, y)`: it gets what the model gives, as it is",
+                )
             return found
         if callable(found):
             return OWN
@@ -310,7 +334,7 @@ class _Tried:
             name, higher_is_better=bool(getattr(module, "higher_is_better", True)), relative=True
         )
         with blaming(self._maker.code), torch.inference_mode():
-            values = module.metric(self.output.detach(), self._y)
+            values = module.metric(each_tensor(self.output, lambda tensor: tensor.detach()), self._y)
         if not isinstance(values, torch.Tensor) or values.shape != (len(self._y),):
             raise wrong("metric", f"gives {_shape(values)} for a batch of {len(self._y)} samples",
                         "one number per sample; their mean is the metric")  # fmt: skip

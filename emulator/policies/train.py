@@ -118,7 +118,13 @@ def check_experts(recipe: Recipe) -> None:
         expert = _expert(name, recipe)
         demonstrating(expert)
         for task in (task_of(scenario.task) for scenario in recipe.scenarios):
-            check_fits(expert, task.classes, task.metric, loss_rms=task.per_sample_loss)
+            check_fits(
+                expert,
+                task.classes,
+                task.metric,
+                loss_rms=task.per_sample_loss,
+                hint=f"leave it out of `--experts {','.join(recipe.experts)}`",
+            )
 
 
 def _expert(name: str, recipe: Recipe) -> Selector:

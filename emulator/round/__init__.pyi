@@ -1,6 +1,6 @@
 from emulator.round.accounting import counted, honest_time_s, round_costs, vanilla_cost
 from emulator.round.budgets import budgets_of
-from emulator.round.chooser import Chooser
+from emulator.round.chooser import Chooser, check_size
 from emulator.round.engine import Engine
 from emulator.round.learning import RoundLearning
 from emulator.round.outcome import ClientCost, RoundCost
@@ -14,6 +14,6 @@ from emulator.round.view import ALWAYS_SHOWN, PRIVILEGED_FIELDS, VIEW_FIELDS
 __all__ = [
     "ALWAYS_SHOWN", "PRIVILEGED_FIELDS", "REWARDS", "VIEW_FIELDS", "Aggregation", "BudgetRule",
     "Budgets", "Chooser", "ClientCost", "Engine", "OpenRound", "Reported", "RewardRules", "RoundCost",
-    "RoundLearning", "RoundRules", "Timeline", "budgets_of", "counted", "file_reports",
+    "RoundLearning", "RoundRules", "Timeline", "budgets_of", "check_size", "counted", "file_reports",
     "honest_time_s", "round_costs", "round_reports", "vanilla_cost",
 ]  # fmt: skip

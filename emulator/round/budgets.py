@@ -29,7 +29,8 @@ MOMENTS = 24
 APART_NS = 7 * 3600 * 10**9
 """Feasible rounds begin at so many moments so far apart: a week in which every hour of the day comes once,
 however many rounds the run has (more may be added to it later)."""
-PER_MOMENT = 1
+SAMPLE = 100_000
+"""Devices of a larger fleet that feasible rounds are drawn from."""
 SHARE = 0.3
 DRAWS = 200
 CHUNK = 1 << 17
@@ -138,39 +139,47 @@ def feasible_rounds(
 ) -> list[dict[Accounting, RoundCost]]:
     """What rounds cost in which candidates and participants are drawn at random.
 
-    Nothing is trained, and the world is afterwards as it was: the rounds are a computation of the server's,
-    no device is charged for them. Each draw is a round of a fresh fleet: batteries are as at the beginning.
+    Nothing is trained, and the world stays as it is: the rounds are a computation of the server's, no device
+    is charged for them. Of more than `SAMPLE` devices so many random ones stand for all. Random candidates of
+    a random part are random candidates of the whole, so it changes which are drawn, not what is expected.
     """
     if not world.fleet.data_size.any():
         raise ConfigError("not a single device has any data", hint="check task.partition and its options")
-    batteries = world.batteries.state_dict()
+    n = len(world.fleet)
+    asked = rules.wanted if selector.probe is Probe.NONE else selector.probe_count(rules.candidates, rules.k)
+    lent = world.some(np.arange(n) if n <= SAMPLE else np.sort(rng.choice(n, SAMPLE, replace=False)))
     found: list[dict[Accounting, RoundCost]] = []
-    try:
-        for moment in range(MOMENTS):
-            try:
-                now_ns, eligible = world.check_in(moment * APART_NS)
-            except NobodyLeft:  # recordings that do not begin anew have an end
+    while len(found) < MOMENTS:
+        try:
+            now_ns, eligible = lent.check_in(len(found) * APART_NS)
+        except NobodyLeft:
+            if len(lent.fleet) == n:
                 if not found:
                     raise
-                break
-            ids = np.flatnonzero(eligible)
-            found += [_random_round(world, rules, selector, ids, now_ns, rng) for _ in range(PER_MOMENT)]
-    finally:
-        world.batteries.load_state_dict(batteries)
+                break  # recordings that do not begin anew have an end
+            eligible = np.empty(0, bool)
+        if len(lent.fleet) < n and np.count_nonzero(eligible) < asked:
+            lent = world.some(np.arange(n))  # so few may train that it takes the whole fleet
+            continue
+        found.append(_random_round(lent, rules, selector, np.flatnonzero(eligible), asked, now_ns, rng))
     return found
 
 
 def _random_round(
-    world: World, rules: RoundRules, selector: Selector, ids: Ids, now_ns: int, rng: np.random.Generator
+    world: World,
+    rules: RoundRules,
+    selector: Selector,
+    eligible: Ids,
+    asked: int,
+    now_ns: int,
+    rng: np.random.Generator,
 ) -> dict[Accounting, RoundCost]:
     kind = selector.probe
+    devices = np.sort(rng.choice(eligible, min(asked, len(eligible)), replace=False))
     if kind is Probe.NONE:
-        devices = np.sort(rng.choice(ids, min(rules.wanted, len(ids)), replace=False))
         timeline, places = Timeline(world, devices, now_ns), np.arange(len(devices))
         decision_ns = now_ns
     else:
-        asked = min(selector.probe_count(rules.candidates, rules.k), len(ids))
-        devices = np.sort(rng.choice(ids, asked, replace=False))
         timeline = probe(world, rules, kind, devices, now_ns)
         decision_ns = int(timeline.t_ns.max(initial=now_ns))
         there = np.flatnonzero(timeline.under_way)

@@ -110,6 +110,8 @@ def _check_needs(selector: Selector) -> None:
             f"selector {selector.name!r} needs {unknown[0]!r}, which no view has",
             hint=f"known: {', '.join(sorted(VIEW_FIELDS))}",
         )
+    if unheard := sorted(selector.learns_from - {"device_rewards"}):
+        raise ConfigError(f"selector {selector.name!r} learns from {unheard[0]!r}, which no outcome has")
     secret = sorted(selector.needs & PRIVILEGED_FIELDS)
     if secret and not selector.privileged:
         raise ConfigError(

@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 
 from emulator.fleet.motion import Motion
 from emulator.fleet.world import World
-from emulator.round.accounting import round_costs, shares_of_round
+from emulator.round.accounting import round_costs
 from emulator.round.chooser import Chooser, check_size
-from emulator.round.device_facts import Truth
 from emulator.round.learning import RoundLearning
-from emulator.round.outcome import ClientCost, Fate, RoundCost, RoundOutcome
+from emulator.round.outcome import Fate, RoundOutcome
 from emulator.round.phases import OpenRound, deadline_ns, finish, probe
-from emulator.round.reports import Reported, file_reports, probe_reports, round_reports
+from emulator.round.reports import Reported, Truth, file_reports, probe_reports, round_reports
 from emulator.round.rules import RewardRules, RoundRules
 from emulator.round.selector import Probe, Profiling, Selector
 from emulator.round.timeline import FORWARD_SHARE, Timeline
@@ -282,16 +281,6 @@ class Engine:
         timeline.end(places[~finite], Fate.DIVERGED)
         return places[finite]
 
-    def _device_rewards(
-        self, cost: ClientCost, chosen: NDArray[np.bool_], judged: RoundCost, gain: float
-    ) -> NDArray[np.float64] | None:
-        if "device_rewards" not in self.selector.learns_from:
-            return None
-        rules, found = self.reward_rules, np.zeros(len(chosen))
-        each = zip(*shares_of_round(cost, chosen, judged, rules.accounting), strict=True)
-        found[chosen] = [rules.reward(gain * 100.0, RoundCost(*one), rules.budgets) for one in each]
-        return found
-
     def _conclude(self, opened: OpenRound, work: _Work) -> RoundOutcome:
         """Aggregate, evaluate, count the costs; let the server and the selector know."""
         timeline, devices = work.timeline, work.timeline.devices
@@ -333,7 +322,9 @@ class Engine:
             accuracy_gain=gain,
             reward=self.reward_rules.reward(gain * 100.0, judged, self.reward_rules.budgets),
             global_weights=self.weights if self.selector.needs_weights else None,
-            device_rewards=self._device_rewards(timeline.cost, chosen, judged, gain),
+            device_rewards=self.reward_rules.of_devices(timeline.cost, chosen, judged, gain)
+            if "device_rewards" in self.selector.learns_from
+            else None,
         )
         self.round, self.clock_ns, self.eligible = opened.number, work.end_ns, opened.eligible
         if opened.number:  # what everybody does once before the first round paces nothing

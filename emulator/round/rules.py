@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from device_agents.workloads import ACCURACY, Metric
-from emulator.round.outcome import Accounting
+from emulator.round.accounting import shares_of_round
+from emulator.round.outcome import Accounting, ClientCost, RoundCost
 from emulator.round.reward import Budgets, Reward
 from joulefleet.errors import ConfigError
 from joulefleet.registry import Registry
@@ -121,3 +122,12 @@ class RewardRules:
     accounting: Accounting = Accounting.HONEST
     split: Literal["validation", "test"] = "validation"
     metric: Metric = ACCURACY
+
+    def of_devices(
+        self, cost: ClientCost, chosen: NDArray[np.bool_], judged: RoundCost, gain: float
+    ) -> NDArray[np.float64]:
+        """The reward that each of the chosen alone would have earned; see `RoundOutcome.device_rewards`."""
+        found = np.zeros(len(chosen))
+        each = zip(*shares_of_round(cost, chosen, judged, self.accounting), strict=True)
+        found[chosen] = [self.reward(gain * 100.0, RoundCost(*one), self.budgets) for one in each]
+        return found

@@ -1,4 +1,11 @@
-from emulator.runs.assembly import Assembly, assemble, make_selector, reward_rules_of, rules_of
+from emulator.runs.assembly import (
+    Assembly,
+    assemble,
+    check_learnable,
+    make_selector,
+    reward_rules_of,
+    rules_of,
+)  # fmt: skip
 from emulator.runs.batch import play
 from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
 from emulator.runs.dry_run import Outlook, look_ahead
@@ -18,9 +25,9 @@ from emulator.runs.tables import KNOWN_COSTS, METRIC_PREFIX, N_UNKNOWN, RunLog, 
 __all__ = [
     "EMULATION_FILE", "KNOWN_COSTS", "METRIC_PREFIX", "N_UNKNOWN", "Assembly", "BatchEntry", "BatchIndex",
     "Course", "EmulationRecord", "FinishedRun", "Floors", "Learners", "Outlook", "Penalties",
-    "PlannedEmulation", "Replay", "RunLog", "Week", "assemble", "check_selectors", "course_of", "data_of",
-    "learners_of", "load_checkpoint", "log_round", "look_ahead", "make_selector", "metric_of", "opened_log",
-    "penalties_of", "plan", "play", "read_log", "reopen", "replay_of", "resuming", "reward_rules_of",
-    "rules_of", "save_checkpoint", "share", "span", "start", "stoppable", "stopped", "task_of", "week_of",
-    "with_behaviour",
+    "PlannedEmulation", "Replay", "RunLog", "Week", "assemble", "check_learnable", "check_selectors",
+    "course_of", "data_of", "learners_of", "load_checkpoint", "log_round", "look_ahead", "make_selector",
+    "metric_of", "opened_log", "penalties_of", "plan", "play", "read_log", "reopen", "replay_of",
+    "resuming", "reward_rules_of", "rules_of", "save_checkpoint", "share", "span", "start", "stoppable",
+    "stopped", "task_of", "week_of", "with_behaviour",
 ]  # fmt: skip

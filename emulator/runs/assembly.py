@@ -19,7 +19,7 @@ from emulator.fleet.network import Network, TransferSource
 from emulator.fleet.state import FleetState, fleet_from_profiles
 from emulator.fleet.world import World
 from emulator.own_code.files import code_of
-from emulator.round.budgets import MOMENTS, PER_MOMENT, budgets_by_rule, feasible_budgets
+from emulator.round.budgets import MOMENTS, budgets_by_rule, feasible_budgets
 from emulator.round.engine import Engine
 from emulator.round.reward import REWARDS, BudgetRule, Budgets
 from emulator.round.rules import AGGREGATIONS, RewardRules, RoundRules
@@ -187,7 +187,7 @@ def budget_rule_text(section: RewardSection) -> str:
     if section.budgets is BudgetRule.BEST_30:
         return "mean of rounds among the best 30 % of the devices, without probes and load"
     return (
-        f"kept by {section.budget_quantile:.0%} of {MOMENTS * PER_MOMENT} random rounds with the same "
+        f"kept by {section.budget_quantile:.0%} of {MOMENTS} random rounds with the same "
         "probes, which are computed and charged to nobody"
     )
 
@@ -275,7 +275,9 @@ def check_recorded(fleet: FleetSection, conditions: Conditions) -> None:
         )
 
 
-def check_fits(selector: Selector, classes: int, metric: Metric, *, loss_rms: bool) -> None:
+def check_fits(
+    selector: Selector, classes: int, metric: Metric, *, loss_rms: bool, hint: str = "take another selector"
+) -> None:
     """Refuse methods that go by what a task does not have.
 
     Raises:
@@ -289,7 +291,7 @@ def check_fits(selector: Selector, classes: int, metric: Metric, *, loss_rms: bo
         and not loss_rms,
     }
     for what in (name for name, does in unfit.items() if does):
-        raise ConfigError(f"selector {selector.name!r} goes by {what}", hint="take another selector")
+        raise ConfigError(f"selector {selector.name!r} goes by {what}", hint=hint)
 
 
 def check_learnable(selector: Selector, learners: Learners) -> None:

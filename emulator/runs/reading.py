@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.round.outcome import Accounting
+from emulator.round.outcome import Accounting, Fate
 from emulator.runs.opening import INDEX, read_index, resuming
 from emulator.runs.result import EmulationRecord, Result, run_of
 from emulator.runs.tables import KNOWN_COSTS, N_UNKNOWN
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 COSTS = (*(f"{what}_{a.value}" for what in ("time_s", "energy_j") for a in Accounting), "energy_j")
 PARTS = tuple(f"{part}_j" for part in ("download", "probe", "wait", "train", "upload"))
+KNOWN_HONEST = KNOWN_COSTS[f"time_s_{Accounting.HONEST.value}"]
 ANEW = "play it anew"
 
 
@@ -86,8 +87,8 @@ def checked_rounds(result: Result) -> pd.DataFrame:
     if "test_accuracy" not in rounds:
         raise DataQualityError(f"{result.path}/rounds.parquet: has no column 'test_{named}'")
     rounds = rounds.sort_values("round").reset_index(drop=True)
-    _check_count(result, rounds)
     record = result.record
+    _check_count(result.path, record, rounds)
     if record.ended_early and record.tested is not None and np.isnan(rounds["test_accuracy"].iloc[-1]):
         rounds.loc[rounds.index[-1], "test_accuracy"] = record.tested
     _check_numbers(result.path, record, rounds)
@@ -95,15 +96,27 @@ def checked_rounds(result: Result) -> pd.DataFrame:
     return rounds
 
 
-def _check_count(result: Result, rounds: pd.DataFrame) -> None:
+def check_rounds(path: Path, record: EmulationRecord, rounds: pd.DataFrame) -> None:
+    """Whether rounds that were published without their participants are all there, and numbers.
+
+    Raises:
+        DataQualityError: They are not.
+    """
+    if "test_accuracy" not in rounds:
+        raise DataQualityError(f"{path}/rounds.parquet: has no column 'test_accuracy'")
+    _check_count(path, record, rounds)
+    _check_numbers(path, record, rounds)
+
+
+def _check_count(path: Path, record: EmulationRecord, rounds: pd.DataFrame) -> None:
     played = rounds["round"].to_numpy()
     played = played[played > 0]
-    count = result.record.rounds or 0
+    count = record.rounds or 0
     if len(played) != count:
-        raise DataQualityError(f"{result.path}: {len(played)} rounds are stored, {count} were played")
+        raise DataQualityError(f"{path}: {len(played)} rounds are stored, {count} were played")
     lost = np.setdiff1d(np.arange(1, count + 1), played)
     if len(lost):
-        raise DataQualityError(f"{result.path}: rounds.parquet has no round {lost[0]}")
+        raise DataQualityError(f"{path}: rounds.parquet has no round {lost[0]}")
 
 
 def _check_numbers(path: Path, record: EmulationRecord, rounds: pd.DataFrame) -> None:
@@ -111,6 +124,12 @@ def _check_numbers(path: Path, record: EmulationRecord, rounds: pd.DataFrame) ->
     unknown = unknown_costs(rounds)
     wrong = [name for name in COSTS if not (np.isfinite(rounds[name]) | unknown).all()]
     wrong += [name for name in KNOWN_COSTS.values() if name in rounds and not np.isfinite(rounds[name]).all()]
+    honest_s = rounds[KNOWN_HONEST if KNOWN_HONEST in rounds else "time_s_honest"].to_numpy(float)
+    took_s = (rounds["duration_ns"] - rounds["idle_ns"]).to_numpy() * 1e-9
+    if not (np.isclose(took_s, honest_s, rtol=1e-9, atol=2e-9) | ~np.isfinite(honest_s)).all():
+        raise DataQualityError(
+            f"{path}: duration_ns and time_s_honest of rounds.parquet contradict each other"
+        )
     number = rounds["round"].to_numpy()
     every = record.scenario.protocol.test_every
     tested = (number > 0) & (number % every == 0 if every else False)
@@ -131,6 +150,11 @@ def _check_clients(path: Path, rounds: pd.DataFrame, clients: pd.DataFrame, devi
         raise DataQualityError(f"{path}: clients.parquet has devices beyond the {devices} of the fleet")
     if not clients["round"].isin(rounds["round"]).all():
         raise DataQualityError(f"{path}: clients.parquet has rounds that rounds.parquet has not")
+    if (rounds["eligible"] > devices).any():
+        raise DataQualityError(
+            f"{path}: rounds.parquet has more eligible devices than the {devices} there are"
+        )
+    _check_counts(path, rounds, clients)
     unknown = unknown_costs(rounds)
     complete = ~np.isin(clients["round"].to_numpy(), rounds["round"].to_numpy()[unknown])
     parts_j = clients.loc[complete, list(PARTS)].to_numpy(float)
@@ -141,6 +165,17 @@ def _check_clients(path: Path, rounds: pd.DataFrame, clients: pd.DataFrame, devi
         raise DataQualityError(
             f"{path}: participants spent {spent_j:.6g} J in all, their rounds cost {cost_j:.6g} J"
         )
+
+
+def _check_counts(path: Path, rounds: pd.DataFrame, clients: pd.DataFrame) -> None:
+    """Who took part in a round, was chosen, and what became of them: both tables say it."""
+    if clients.duplicated(["round", "device"]).any():
+        raise DataQualityError(f"{path}: clients.parquet has a device twice in one round")
+    fates = {f"n_{fate.value}": clients["fate"] == fate.value for fate in Fate}
+    for name, which in {"candidates": clients["device"] >= 0, "chosen": clients["chosen"], **fates}.items():
+        counted = clients.loc[which, "round"].value_counts().reindex(rounds["round"], fill_value=0)
+        if (counted.to_numpy() != rounds[name].to_numpy()).any():
+            raise DataQualityError(f"{path}: {name} of rounds.parquet are not those of clients.parquet")
 
 
 def unknown_costs(rounds: pd.DataFrame) -> NDArray[np.bool_]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 METRIC_PREFIX = "selector_"
 """Prefix of the columns that a selector adds to ``rounds``."""
+_SHARES = ("accuracy", "test_accuracy")
 N_UNKNOWN = "n_unknown"
 """Participants of a round on a bench of whom not every cost is known; without the column, nobody."""
 KNOWN_COSTS = {
@@ -105,32 +106,44 @@ def overhead_schema() -> pa.Schema:
     return pa.schema([("round", pa.int32()), ("selection_s", pa.float64())])
 
 
-def _log_columns(table: str) -> Columns:
+def log_columns(table: str) -> Columns:
     """What a reader of a table of an emulation may rely on, also in runs of before."""
     import pyarrow as pa
 
-    numbered = {"round": 0, "device": 0, "candidates": 0}
     if table == "overhead":
-        return Columns(overhead_schema(), lowest=numbered)
+        return Columns(overhead_schema(), lowest={"round": 0, "selection_s": 0}, rising={"round": 1})
     if table == DEVICES:
-        return Columns(devices_schema(), nulls=devices_schema().names[1:], lowest=numbered)
+        lowest = dict.fromkeys(("device", "slowness", "data_size", "classes"), 0)
+        return Columns(
+            devices_schema(), nulls=devices_schema().names[1:], lowest=lowest, rising={"device": 1}
+        )
     if table == "clients":
+        times = [name for name in (*COSTS, "loaded_s") if name.endswith("_s")]
         return Columns(
             clients_schema(),
             optional=("loaded_s",),
             nulls=(*COSTS, "loaded_s"),
             texts={"fate": [fate.value for fate in Fate]},
-            lowest=numbered,
+            lowest=dict.fromkeys(("round", "device", "loss_rms", *times), 0),
+            rising={"round": 0},
         )
     costs = {f"{what}_{a.value}" for what in ("time_s", "energy_j") for a in Accounting}
     # A task may be judged by something else than accuracy, and a selector has numbers of its own.
     free = {"accuracy", "accuracy_gain", "test_accuracy", *MOTION, *LEVELS}
     named = [field for field in rounds_schema(()) if field.name not in free]
+    fates = tuple(f"n_{fate.value}" for fate in Fate)
+    times = [name for name in (*costs, *KNOWN_COSTS.values()) if "time_s" in name]
+    whole = ("round", "start_ns", "duration_ns", "idle_ns", "chosen", *fates, N_UNKNOWN, *MOTION)
     return Columns(
         pa.schema(named),
         nulls={*costs, "wait_j", "energy_j", "reward"},
         texts={"cost_origin": [origin.value for origin in Origin]},
-        lowest=numbered,
+        # Seconds of a round of months are exact to some nanoseconds only.
+        lowest={**dict.fromkeys((*whole, *times, *LEVELS, *_SHARES), 0), "idle_ns": -256},
+        highest=dict.fromkeys((*LEVELS, *_SHARES), 1),
+        at_most={"idle_ns": "duration_ns", "chosen": "candidates", "candidates": "eligible"},
+        sums={"candidates": fates},
+        rising={"round": 1, "start_ns": "duration_ns"},
         others=pa.float64(),
     )
 
@@ -141,7 +154,7 @@ def read_log(folder: Path, table: str) -> pa.Table:
     Raises:
         StorageError: It is not there, is damaged, or has other columns.
     """
-    return read_table(folder, table, _log_columns(table))
+    return read_table(folder, table, log_columns(table))
 
 
 class RunLog:
@@ -312,7 +325,7 @@ def has_rounds(folder: Path, last_round: int) -> bool:
     """
 
     def column(table: str, name: str) -> NDArray[np.int32]:
-        batches = iter_batches(_source(folder, table), _log_columns(table))
+        batches = iter_batches(_source(folder, table), log_columns(table))
         parts = [batch.column(name).to_numpy() for batch in batches]
         return np.concatenate([np.empty(0, np.int32), *parts])
 
@@ -343,7 +356,7 @@ def cut_table(folder: Path, name: str, schema: pa.Schema, last_round: int, *, un
     temporary = stream.with_name(f".{stream.name}.tmp")
     with temporary.open("wb") as file:
         file.write(schema.serialize())
-        for batch in iter_batches(source, _log_columns(name)):
+        for batch in iter_batches(source, log_columns(name)):
             rounds = batch.column("round").to_numpy()
             starts = np.flatnonzero(np.diff(rounds, prepend=rounds[:1] - 1))
             for begin, end in zip(starts, [*starts[1:], len(rounds)], strict=True):

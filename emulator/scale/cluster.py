@@ -112,14 +112,15 @@ def _ask_for_token(*, own: bool) -> None:
     """Have Ray ask everybody for the token, and refuse to use one that others can read.
 
     Raises:
-        JoulefleetError: The token's file is open to others of this machine.
+        JoulefleetError: The token's file is open to others of this machine, or what is there is no token.
     """
     if os.environ.setdefault("RAY_AUTH_MODE", "token") != "token":
         _log.warning(
             "RAY_AUTH_MODE is %s: whoever reaches the cluster can run code", os.environ["RAY_AUTH_MODE"]
         )
         return
-    if os.environ.get("RAY_AUTH_TOKEN"):
+    if token := os.environ.get("RAY_AUTH_TOKEN"):
+        _require_token(token, "RAY_AUTH_TOKEN")
         return
     named = os.environ.get("RAY_AUTH_TOKEN_PATH")
     if own and not named:
@@ -128,8 +129,20 @@ def _ask_for_token(*, own: bool) -> None:
         )
         return
     path = Path(named) if named else Path.home() / ".ray" / "auth_token"
-    if path.is_file() and stat.S_IMODE(path.stat().st_mode) & 0o077:
+    if not path.exists():
+        return  # Ray says what to do
+    if not path.is_file():
+        raise JoulefleetError(f"{path}: is no plain file, and so no token")
+    if stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise JoulefleetError(f"{path}: others can read the token of the cluster", hint=f"chmod 600 {path}")
+    with path.open("rb") as file:
+        _require_token(file.read(4096).decode(errors="replace"), str(path))
+
+
+def _require_token(token: str, place: str) -> None:
+    """Refuse what anybody would guess, or a header cannot hold."""
+    if not (token.strip() and token.strip().isascii() and token.strip().isprintable()):
+        raise JoulefleetError(f"{place}: holds no token", hint="`ray get-auth-token --generate` makes one")
 
 
 @contextmanager

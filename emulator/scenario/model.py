@@ -6,6 +6,7 @@ silent those of the sister paper's published configuration (FedGCS, IJCAI 2024),
 
 from __future__ import annotations
 
+import re
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -26,6 +27,10 @@ LONGEST_RUN_S = 50 * 366 * SPAN_S["d"]
 """More virtual time than anybody plans, and few enough nanoseconds for an integer."""
 
 
+MOST_EPOCHS = 100_000
+"""Of one device in one round: more would take longer than its clock goes."""
+
+
 def _seconds(value: object) -> object:
     """A stretch of time that may be written with its unit."""
     if not isinstance(value, str):
@@ -34,6 +39,16 @@ def _seconds(value: object) -> object:
     if found is None:
         raise ValueError("should be seconds, or a number and a unit (s, min, h, d), such as '30 min'")
     return found
+
+
+TIME_OF_DAY = r"^([01]\d|2[0-3]):[0-5]\d$"
+_TimeOfDay = Annotated[str, Field(pattern=TIME_OF_DAY)]
+
+
+def _time_of_day(value: object) -> object:
+    if not isinstance(value, str) or not re.fullmatch(TIME_OF_DAY, value):
+        raise ValueError("should be a time of day from 00:00 to 23:59, such as '22:00'")
+    return value
 
 
 Seconds = Annotated[
@@ -67,12 +82,12 @@ class TracesSection(ClosedModel):
     source: str = "synthetic"
     policy: str = "recorded"
     at_end: Literal["wrap", "stop"]
-    start: str = Field(default="00:00", pattern=r"^([01]\d|2[0-3]):[0-5]\d$")
+    start: Annotated[str, BeforeValidator(_time_of_day, json_schema_input_type=_TimeOfDay)] = "00:00"
     time_zone: str = ""
     shift: bool = True
-    jitter_s: float = Field(default=1800.0, ge=0)
+    jitter_s: Seconds = 1800.0
     model: str = "default"
-    users: int = Field(default=100, gt=0)
+    users: int = Field(default=100, gt=0, le=1_000_000)
     days: int = Field(default=14, gt=0)
     seed: int = Field(default=0, ge=0)
 
@@ -172,7 +187,7 @@ class FleetSection(ClosedModel):
     devices: int = Field(default=100, gt=0, le=100_000_000)
     profiles: Literal["reference", "ai-benchmark"] | tuple[str, ...] = "reference"
     mix: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
-    speed_spread: float = Field(default=0.0, ge=0)
+    speed_spread: float = Field(default=0.0, ge=0, le=5)
     traces: TracesSection | None = None
     battery: BatterySection = BatterySection()
     network: TransferSource | NetworkSection = TransferSource.PROFILE
@@ -233,9 +248,9 @@ class ProtocolSection(ClosedModel):
     rounds: int = Field(default=50, gt=0)
     k: int = Field(default=10, gt=0)
     candidates: int | Literal["all"] | None = None
-    local_epochs: int = Field(default=5, gt=0)
-    deadline_s: Positive | None = None
-    probe_deadline_s: Positive | None = None
+    local_epochs: int = Field(default=5, gt=0, le=MOST_EPOCHS)
+    deadline_s: Annotated[Seconds, Field(gt=0)] | None = None
+    probe_deadline_s: Annotated[Seconds, Field(gt=0)] | None = None
     over_commit: float = Field(default=1.0, ge=1, le=10)
     aggregation: str = "by_size"
     test_every: int = Field(default=1, ge=0)

@@ -164,7 +164,11 @@ def typed_lists(base: Scenario, lists: Mapping[str, Any], folder: Path) -> dict[
     for key, values in lists.items():
         _check_key(key)
         _check_list(key, values)
-    firsts = {key: _readings(values[0])[-1] for key, values in lists.items()}
+    readings = {key: _readings(values[0]) for key, values in lists.items()}
+    firsts = {
+        key: next((one for one in some if not _refused(_changed(base, {key: one}), key)), some[-1])
+        for key, some in readings.items()
+    }
     found = {}
     for key, values in lists.items():
         # Beside the first values of the others: some keys make sense together only.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch  # noqa: TID253 - imported when a trainer is opened, never before
 from torch import nn  # noqa: TID253
 
-from device_agents.workloads import MODELS, Generators, build, loss_of, metric_sums
+from device_agents.workloads import MODELS, Generators, build, each_tensor, loss_of, metric_sums
 from emulator.training.layout import Layout
 from emulator.training.local import UNREPEATED, LocalModel
 from emulator.training.single_pixel import Part, replace_single_pixels
@@ -159,7 +159,9 @@ class AutogradModel(LocalModel):
     def _step(self, x: Tensor, y: Tensor) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16, enabled=self._bfloat16):
             output = self._model(x)
-        losses = self._loss(output.float() if self._bfloat16 else output, y)
+        if self._bfloat16:
+            output = each_tensor(output, _in_float32)
+        losses = self._loss(output, y)
         gradients = torch.autograd.grad(losses.mean(), self._parameters)
         with torch.no_grad():
             for number, gradient in enumerate(gradients):
@@ -183,6 +185,10 @@ class AutogradModel(LocalModel):
     def _tensor(self, x: NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(x)
         return tensor.contiguous(memory_format=torch.channels_last) if self._channels_last else tensor
+
+
+def _in_float32(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.is_floating_point() else tensor
 
 
 def _copy_in_buffers(row: NDArray[np.float32], tensors: list[Tensor]) -> None:

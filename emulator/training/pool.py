@@ -1,5 +1,6 @@
-"""Worker processes of one thread each, forked so that they share the data and know the user's own classes.
+"""Worker processes of one thread each, and the rows of numbers that they share.
 
+They are forked, so that they have the data and know the user's own classes.
 Two processes of one thread do the work of two cores; one process with two torch threads does far less, since
 the tensors of a small model are too small to be divided.
 """
@@ -8,20 +9,28 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import multiprocessing
+import os
 import signal
 import sys
+import tempfile
 import traceback
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
+import numpy as np
+
 from joulefleet.errors import JoulefleetError
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkProcess
+
+    from numpy.typing import NDArray
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -174,3 +183,52 @@ def _attempt(work: Callable[[Any], Any], job: Any) -> tuple[bool, Any]:
         return True, error
     except Exception:
         return True, JoulefleetError(f"a training worker failed:\n{traceback.format_exc()}")
+
+
+class SharedRows:
+    """A table of float32 rows that forked processes share, and that can grow.
+
+    It has no name anywhere, so nothing is left behind when a process is killed.
+
+    Args:
+        columns: Numbers per row.
+    """
+
+    def __init__(self, columns: int) -> None:
+        self._columns = columns
+        self._handle = _anonymous_file()
+        weakref.finalize(self, os.close, self._handle)
+        self._rows: NDArray[np.float32] = np.empty((0, columns), np.float32)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def row_bytes(self) -> int:
+        """Size of a row."""
+        return self._columns * 4
+
+    def grow(self, count: int) -> None:
+        """Have at least so many rows. What is there stays; other processes see more after `rows`."""
+        if count > len(self._rows):
+            os.ftruncate(self._handle, count * self.row_bytes)
+            self.rows(count)
+
+    def rows(self, count: int) -> NDArray[np.float32]:
+        """The first rows, of which another process may have made some."""
+        if count > len(self._rows):
+            memory = mmap.mmap(self._handle, count * self.row_bytes)
+            self._rows = np.frombuffer(memory, np.float32).reshape(count, self._columns)
+        return self._rows[:count]
+
+
+def memory_bytes() -> int:
+    """What this machine has; a table may be made larger than that, and the process is killed as it fills."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _anonymous_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("joulefleet-training", os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())

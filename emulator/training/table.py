@@ -12,7 +12,7 @@ import numpy as np
 from device_agents.workloads import initial_state, metric_value
 from emulator.training.base import LocalResults, Score, weighted_sum
 from emulator.training.local import blaming
-from emulator.training.rows import SharedRows, memory_bytes
+from emulator.training.pool import SharedRows, memory_bytes
 from joulefleet.errors import ConfigError
 from joulefleet.seeds import torch_seed
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
 import webbrowser
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -12,6 +15,7 @@ from harness.cli.frame import Command, Output
 from harness.cli.terminal import echo
 from joulefleet.errors import ConfigError
 from joulefleet.install_hint import install_hint
+from joulefleet.records import cache_folder, write_atomic
 
 
 @click.command("lab", cls=Command)
@@ -22,7 +26,10 @@ from joulefleet.install_hint import install_hint
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Else a free one.")
 @click.option("--open/--no-open", "opens", default=True, help="Whether to open a browser.")
 def lab(roots: tuple[Path, ...], port: int, opens: bool) -> Output:
-    """Show runs in a browser, also while they are going on. For this machine only; Ctrl-C ends it."""
+    """Show runs in a browser, also while they are going on, and take notes about them.
+
+    For this machine only; Ctrl-C ends it, and no run.
+    """
     try:
         import uvicorn
 
@@ -35,12 +42,27 @@ def lab(roots: tuple[Path, ...], port: int, opens: bool) -> Output:
     with socket.socket() as door:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         door.bind(("127.0.0.1", port))
+        door.listen()  # whoever reads the address may come at once
         port = door.getsockname()[1]
         address = f"http://127.0.0.1:{port}/{shown.token}/"
         echo(address)
         echo("for this machine only; whoever has the address sees the runs. Ctrl-C ends it.", err=True)
-        if opens:
-            webbrowser.open(address)
-        config = uvicorn.Config(make_app(shown, port), log_level="error", access_log=False)
-        uvicorn.Server(config).run(sockets=[door])
+        config = uvicorn.Config(
+            make_app(shown, port), log_level="error", access_log=False, timeout_graceful_shutdown=1
+        )
+        with _opened(address) if opens else contextlib.nullcontext():
+            uvicorn.Server(config).run(sockets=[door])
     return Output({"address": address}, "ended")
+
+
+@contextlib.contextmanager
+def _opened(address: str) -> Iterator[None]:
+    """Have a browser go there by a file of the user's: a program's arguments can be read by everybody."""
+    file = cache_folder() / f"lab-{os.getpid()}.html"
+    page = f'<meta http-equiv="refresh" content="0; url={address}"><a href="{address}">joulefleet lab</a>\n'
+    write_atomic(file, page.encode(), replace=True, mode=0o600)
+    try:
+        webbrowser.open(file.as_uri())
+        yield
+    finally:
+        file.unlink(missing_ok=True)

@@ -23,10 +23,13 @@ def list_runs(root: Path) -> Output:
     """List the runs in a folder, oldest first."""
     from joulefleet.runstore import RunStore
 
-    found = RunStore(root).list()
-    rows = [(run.path.name, run.record.kind if run.record else "?", run.state, run.problem) for run in found]
-    text = columns(("run", "kind", "state", "note"), rows) if rows else f"no runs in {root}"
-    return Output([run.as_dict() for run in found], text)
+    found = [run.as_dict() for run in RunStore(root).list()]
+    rows = [
+        (Path(run["path"]).name, run["kind"] or "?", run["state"], " ".join(run["tags"]), run["problem"])
+        for run in found
+    ]
+    text = columns(("run", "kind", "state", "tags", "problem"), rows) if rows else f"no runs in {root}"
+    return Output(found, text)
 
 
 @runs.command("show")
@@ -60,7 +63,10 @@ def show_run(run: Path) -> Output:
 @click.argument("text", required=False)
 @click.option("--job", default="", help="About this recording of the run alone.")
 def note_run(run: Path, text: str | None, job: str) -> Output:
-    """Write TEXT beside RUN, to be shown on its page; without TEXT, show what was written."""
+    """Write TEXT beside RUN, to be shown on its page; without TEXT, show what was written.
+
+    A word like #baseline is a tag, by which `joulefleet lab` finds the run; #-baseline takes it away.
+    """
     from joulefleet.runstore.notes import add_note, read_notes
     from joulefleet.runstore.run import read_run
 

@@ -77,8 +77,13 @@ def survive_any_terminal() -> None:
     threading.excepthook = _thread_failed
     plain = warnings.formatwarning
     warnings.formatwarning = lambda *args, **named: printable(plain(*args, **named), keep="\n")
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None and hasattr(stream, "reconfigure"):  # None when it was closed before the start
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            # It was closed before the start. The next file that is opened would have its number, and what a
+            # library prints would go there. What cannot be written to fails as a closed one should.
+            os.dup2(os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY), number)
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w"))
+        elif hasattr(stream := getattr(sys, name), "reconfigure") and name != "stdin":
             stream.reconfigure(errors="backslashreplace")
 
 

@@ -11,11 +11,11 @@ from emulator.experiments import PAPER_SAVING, summarise
 from harness.demo.local_bench import DEVICES
 from harness.demo.outcome import LOOK, NEXT, DemoResult, commands
 from harness.probing.formula import COUNTED
-from harness.report.answers import profile_answers, variant_answers
-from harness.report.bench_charts import job_folds
-from harness.report.experiment_page import variant_curves, variant_tables
+from harness.report.bench.charts import job_folds
+from harness.report.bench.profile_tables import cost_section, profile_answers, profile_section
+from harness.report.emulations.answers import said, variant_answers
+from harness.report.emulations.experiment_page import variant_curves, variant_tables
 from harness.report.page import Cell, Number, Page, Section, Table
-from harness.report.profile_tables import cost_section, profile_section
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
 from joulefleet.interval import Interval
@@ -59,10 +59,10 @@ def _answers(result: DemoResult, profiles: Sequence[DeviceProfile]) -> list[str]
     """One for each act."""
     (summary,) = summarise(result.results)
     honest = result.replayed.savings[Accounting.HONEST]
+    time, energy = said(honest.time.times(100), "%"), said(honest.energy.times(100), "%")
     saved = (
-        f"Probing: stopping most candidates after the first epoch saves {honest.time.text(100)} % of the "
-        f"time and {honest.energy.text(100)} % of the energy of rounds in which all train on, every probe "
-        "counted."
+        f"Probing: stopping most candidates after the first epoch saves {time} of the time and {energy} of "
+        "the energy of rounds in which all train on, every probe counted."
     )
     first, *_ = profile_answers(profiles)
     return [f"Bench: {first}", f"Replay: {variant_answers(summary)[0]}", saved]

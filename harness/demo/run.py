@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
@@ -33,7 +34,8 @@ from harness.probing.predict import Prediction, predict_savings
 from harness.profiles.library import Stored, build_run_profiles
 from harness.results.stored_run import StoredRun
 from harness.rounds.session import Session
-from joulefleet.errors import DataQualityError, JoulefleetError
+from joulefleet.errors import DataQualityError, JoulefleetError, MissingExtra
+from joulefleet.install_hint import install_hint
 from joulefleet.runstore import Run, RunStore
 
 METHODS = ("fedavg", "oort", "fedrank")
@@ -131,6 +133,9 @@ def run_demo(
         JoulefleetError: An act failed; what was measured before is in the runs.
         KeyboardInterrupt: It was stopped.
     """
+    lacking = [name for name in ("torch", "onnxruntime", "sklearn") if find_spec(name) is None]
+    if lacking:
+        raise MissingExtra(f"the demo trains, which needs {', '.join(lacking)}", hint=install_hint("train"))
     clock = _Clock()
     with RunStore(root).create("demo", kind="demo") as run:
         bench, profiles = _bench(run, root, size, seed, show, stopping)

@@ -228,7 +228,7 @@ class Federation:
         self._reported.put(np.arange(len(eligible)), {"check_ins": self._check_ins / number})
         view = self._view(number, eligible)
         ids = self.chooser.candidates(view)
-        probed = setup.selector.probe is Probe.EPOCH
+        probed = setup.selector.probe is Probe.EPOCH and not self.chooser.probe_is_idle(ids)
         epochs = np.full(len(ids), setup.rules.local_epochs)
         if not probed:
             ids, epochs = self.chooser.choose(view, ids)
@@ -344,4 +344,7 @@ class Federation:
             accuracy_gain=gain,
             reward=judging.reward(gain * 100.0, judged, judging.budgets) if is_known else math.nan,
             global_weights=self.weights if setup.selector.needs_weights else None,
+            device_rewards=judging.of_devices(measured.cost, measured.chosen, judged, gain)
+            if is_known and "device_rewards" in setup.selector.learns_from
+            else None,
         )

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from emulator import Scenario, Selector
-from emulator.round import RoundRules
-from emulator.runs import learners_of, make_selector, rules_of, task_of
+from emulator.round import RoundRules, check_size
+from emulator.runs import check_learnable, learners_of, make_selector, rules_of, task_of
 from harness.bench.job.workload import Assignment
 from harness.bench.matrix import Cell
-from harness.federate.files import FederateFiles
+from harness.federate.files import FederateFiles, check_selector
 from harness.federate.fleet_data import FleetData, Uploads
 from harness.federate.participant import FederatedParticipant
 from harness.federate.settings import FederateSettings
@@ -73,6 +73,10 @@ class FederationSetup:
                 hint="`joulefleet bench run` measures what it costs, `joulefleet emulate` plays its rounds",
             )
         learners = learners_of(scenario, task, seed)
+        chooser = make_selector(scenario) if selector is None else selector
+        check_selector(chooser)
+        check_size(chooser, len(files.devices))
+        check_learnable(chooser, learners)
         trainer = cast("TableTrainer", learners.trainer)  # the surrogate, which has no data, was refused
         backend = files.settings.backend
         return cls(
@@ -83,7 +87,7 @@ class FederationSetup:
             rules=rules_of(scenario, task),
             data=FleetData(task, trainer, len(files.devices), backend, cache),
             uploads=Uploads(trainer, backend),
-            selector=make_selector(scenario) if selector is None else selector,
+            selector=chooser,
             classes=learners.classes,
             facts=learners.facts,
         )

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emulator.runs import EMULATION_FILE, EmulationRecord, read_log
-from harness.report.charts import plain_numbers
-from harness.report.colours import method_style
+from emulator.experiments import ExperimentPlan
+from emulator.runs import EMULATION_FILE, BatchIndex, EmulationRecord, read_log
+from harness.report.charts import method_style, plain_numbers
 from joulefleet.errors import JoulefleetError
 from joulefleet.records import read_record
 from joulefleet.runstore.store import summarise
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST = 2_000
+PLANS: dict[str, type[BatchIndex | ExperimentPlan]] = {
+    "index.json": BatchIndex,
+    "experiment.json": ExperimentPlan,
+}
 COLUMNS = ("round", "start_ns", "time_s_honest", "energy_j_honest", "accuracy", "eligible")
 
 
@@ -29,22 +33,40 @@ class Emulations:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._read: dict[Path, tuple[tuple[int, int], dict[str, Any]]] = {}
+        self._plans: dict[tuple[Path, int], dict[Path, int]] = {}
 
     def run(self, path: Path) -> dict[str, Any]:
         """All emulations below a run, with the share of rounds that were played."""
         found, problems = [], []
         for file in sorted(path.rglob(EMULATION_FILE))[:MOST]:
             try:
-                found.append(self._curve(file.parent))
+                found.append({**self._curve(file.parent), "folder": file.parent})
             except (JoulefleetError, OSError) as error:
                 problems.append(f"{file.parent.relative_to(path)}: {error}")
-        played, planned = sum(one["played"] for one in found), sum(one["planned"] for one in found)
+        # Those that have not begun count too; one that was over early has nothing left to play.
+        rounds = {**self._planned(path), **{one.pop("folder"): one["planned"] for one in found}}
+        played, planned = sum(one["played"] for one in found), sum(rounds.values())
         return {
             "state": summarise(path).state,
             "emulations": found,
+            "count": len(rounds),
             "problems": problems,
             "share": played / planned if planned else None,
         }
+
+    def _planned(self, path: Path) -> dict[Path, int]:
+        """Rounds by the folder of every emulation that the run is to have."""
+        for name, kind in PLANS.items():
+            if (path / name).is_file():
+                key = path / name, (path / name).stat().st_mtime_ns
+                if key not in self._plans:
+                    plan: Any = read_record(path / name, kind)
+                    rounds = {
+                        path / one.folder: plan.scenario_of(one).protocol.rounds for one in plan.planned
+                    }
+                    self._plans[key] = rounds
+                return self._plans[key]
+        return {}
 
     def _curve(self, folder: Path) -> dict[str, Any]:
         table = table_path(folder, "rounds")

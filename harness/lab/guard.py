@@ -63,10 +63,19 @@ class Guard:
         for name, value in scope["headers"]:
             values.setdefault(name, []).append(value)
         hosts, origins, sites = (values.get(name, []) for name in (b"host", b"origin", b"sec-fetch-site"))
-        return (
+        own = (
             len(hosts) == 1
             and hosts[0] in self._hosts
             and set(origins) <= self._origins
-            and set(sites) <= {b"same-origin", b"none"}
-            and scope["method"] in ("GET", "HEAD", "POST")
+            and (set(sites) <= {b"same-origin", b"none"} or _opens_page(scope, values))
         )
+        if scope["method"] == "POST":  # a browser says where it comes from, and asks before it sends JSON
+            return own and len(origins) == 1 and values.get(b"content-type") == [b"application/json"]
+        return own and scope["method"] in ("GET", "HEAD")
+
+
+def _opens_page(scope: Scope, values: dict[bytes, list[bytes]]) -> bool:
+    """Whether a link somewhere is followed to the page itself, in a window of its own."""
+    how = (b"sec-fetch-mode", b"navigate"), (b"sec-fetch-dest", b"document")
+    is_page = scope["path"].count("/") == 2 and scope["path"].endswith("/")
+    return is_page and scope["method"] == "GET" and all(values.get(name) == [value] for name, value in how)

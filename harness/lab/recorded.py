@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,26 @@ from harness.lab.bench import trace_data
 from joulefleet.errors import JoulefleetError, StorageError
 from joulefleet.records import cache_folder, publish
 from power import measure_energy
-from power.recording import Envelope, Recording, open_recording, recording_envelope, view
+from power.recording import (
+    RECORDING_FILE,
+    Envelope,
+    Recording,
+    open_recording,
+    recording_envelope,
+    view,
+)
 
 KEPT = 8
 LARGEST_BYTES = 1 << 28
 """Of a stored envelope: that of a week at 5 kHz."""
+
+
+@dataclass(slots=True)
+class _Opened:
+    """One of them, once it was read."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    value: tuple[Recording, Envelope] | None = None
 
 
 class OpenRecordings:
@@ -26,7 +42,7 @@ class OpenRecordings:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: OrderedDict[Path, tuple[Recording, Envelope]] = OrderedDict()
+        self._open: OrderedDict[tuple[Path, int], _Opened] = OrderedDict()
 
     def trace(self, folder: Path, start_s: float, end_s: float, points: int) -> dict[str, Any]:
         """Power between two moments, in seconds from the first sample."""
@@ -61,15 +77,17 @@ class OpenRecordings:
         }
 
     def _opened(self, folder: Path) -> tuple[Recording, Envelope]:
+        # A new attempt gets a new folder of the same name.
+        key = folder, (folder / RECORDING_FILE).stat().st_mtime_ns
         with self._lock:
-            found = self._open.pop(folder, None)
-            if found is None:
-                recording = open_recording(folder)
-                found = recording, _envelope(recording)
-            self._open[folder] = found
+            found = self._open[key] = self._open.pop(key, _Opened())
             while len(self._open) > KEPT:
                 self._open.popitem(last=False)
-            return found
+        with found.lock:  # its own: a day takes a while, and others are looked at meanwhile
+            if found.value is None:
+                recording = open_recording(folder)
+                found.value = recording, _envelope(recording)
+            return found.value
 
 
 def _envelope(recording: Recording) -> Envelope:

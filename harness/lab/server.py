@@ -1,18 +1,21 @@
-"""The lab's web server: this machine only, a random word in every address, nothing written in the runs."""
+"""The lab's web server: this machine only, a random word in every address, nothing written but notes."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 
@@ -21,17 +24,23 @@ from harness.lab.emulations import Emulations
 from harness.lab.folders import Folders, is_finished
 from harness.lab.guard import Guard
 from harness.lab.recorded import OpenRecordings, seconds
+from joulefleet.budgets import parse_json
 from joulefleet.errors import JoulefleetError, StorageError
+from joulefleet.printable import printable_data
+from joulefleet.runstore.notes import LONGEST, add_note, read_notes
 from joulefleet.runstore.run import read_run
 
 STATIC = {
     "lab.js": (Path(__file__).parent / "static", "text/javascript"),
+    "charts.js": (Path(__file__).parent / "static", "text/javascript"),
     "lab.css": (Path(__file__).parent / "static", "text/css"),
     "report.css": (Path(__file__).parents[1] / "report" / "static", "text/css"),
     "uPlot.iife.min.js": (Path(__file__).parents[1] / "report" / "static", "text/javascript"),
     "uPlot.min.css": (Path(__file__).parents[1] / "report" / "static", "text/css"),
 }
 LARGEST_PAGE = 64 << 20
+LARGEST_BODY = 6 * LONGEST + 1_000
+"""A note of escapes alone, and what is around it."""
 MOST_POINTS = 4_000
 # A run's page may come from another lab. It draws, and reaches nothing: no network, none of our addresses.
 REPORT_POLICY = (
@@ -57,23 +66,18 @@ class Lab:
 
     def page_key(self, root: int, name: str) -> str:
         """The word in the address of one run's page, which a script in that page may come to know."""
-        return hmac.new(self.token.encode(), f"{root}/{name}".encode(), hashlib.sha256).hexdigest()[:32]
+        return hmac.new(self.token.encode(), os.fsencode(f"{root}/{name}"), hashlib.sha256).hexdigest()[:32]
 
     # What can be asked, each with the question's parameters.
 
-    def runs(self, _: Request) -> dict[str, Any]:
-        """All runs."""
-        found = self.folders.runs()
-        pages = [
-            f"/page/{self.page_key(one['root'], one['run'])}/{one['root']}/{one['run']}"
-            if one["has_page"]
-            else None
-            for one in found
-        ]
-        return {
-            "runs": [{**one, "page": page} for one, page in zip(found, pages, strict=True)],
-            "roots": [str(root) for root in self.folders.roots],
-        }
+    def runs(self, question: Request) -> dict[str, Any]:
+        """Runs, those with all words that are asked for."""
+        found = self.folders.runs(question.query_params.get("words", "").lower().split())
+        for one in found["runs"]:
+            key = self.page_key(one["root"], one["run"])
+            name = quote(os.fsencode(one["run"]))
+            one["page"] = f"/page/{key}/{one['root']}/{name}" if one["has_page"] else None
+        return found
 
     def run(self, question: Request) -> dict[str, Any]:
         """One run as it stands."""
@@ -92,6 +96,18 @@ class Lab:
     def energy(self, question: Request) -> dict[str, Any]:
         """Joules between two moments."""
         return self.recorded.energy(self._recording(question), *_stretch(question))
+
+    def notes(self, question: Request) -> dict[str, Any]:
+        """What people wrote about a run."""
+        return {"notes": [one.model_dump(mode="json") for one in read_notes(self._run(question))]}
+
+    def add_note(self, question: Request, body: bytes) -> dict[str, Any]:
+        """Write a note beside a run: the one thing that the lab writes."""
+        said = parse_json(body)
+        if not isinstance(said, dict) or not all(isinstance(said.get(one), str) for one in ("text", "job")):
+            raise StorageError("not a note")
+        add_note(self._run(question), said["text"], said["job"])
+        return self.notes(question)
 
     def report(self, question: Request) -> Response:
         """The stored page of a run, shut in."""
@@ -129,6 +145,8 @@ def make_app(lab: Lab, port: int) -> Starlette:
         Route(run, _answering(lab.run)),
         Route(f"{run}/trace", _answering(lab.trace)),
         Route(f"{run}/energy", _answering(lab.energy)),
+        Route(f"{run}/notes", _answering(lab.notes)),
+        Route(f"{run}/notes", _reading(lab.add_note), methods=["POST"]),
     ]
     report = Route("/page/{key:str}/{root:int}/{name:str}", _answering(lab.report))
     return Starlette(
@@ -143,8 +161,25 @@ def _answering(method: Callable[[Request], dict[str, Any] | Response]) -> Callab
         try:
             found = method(question)
         except (JoulefleetError, OSError, ValueError) as error:
-            return JSONResponse({"error": str(error)}, status_code=404)
-        return found if isinstance(found, Response) else JSONResponse(found)
+            return JSONResponse(printable_data({"error": str(error)}), status_code=404)
+        return found if isinstance(found, Response) else JSONResponse(printable_data(found))
+
+    return endpoint
+
+
+def _reading(method: Callable[[Request, bytes], dict[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
+    """An endpoint for something that is sent."""
+
+    async def endpoint(question: Request) -> Response:
+        body = bytearray()
+        try:
+            async for part in question.stream():
+                body += part
+                if len(body) > LARGEST_BODY:
+                    return JSONResponse({"error": "too long"}, status_code=413)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        return await run_in_threadpool(_answering(lambda asked: method(asked, bytes(body))), question)
 
     return endpoint
 

@@ -96,7 +96,7 @@ Cell = str | Number | ErrorBar | Origin
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of text and numbers. A column of one origin alone is shown once, above the table.
+    """Rows of text and numbers. An origin that all share is shown once, above the table.
 
     Attributes:
         headers: Of the columns.
@@ -111,13 +111,17 @@ class Table:
     best: Container[int] = ()
 
     def shown(self) -> tuple[Table, list[tuple[str, Origin]]]:
-        """The table without columns that say the same origin in every row, and what they say."""
+        """The table without origins that are the same in every row, and what they are."""
         common = {
             i: row[i]
             for row in self.rows[:1]
             for i in range(len(row))
             if isinstance(row[i], Origin) and all(other[i] == row[i] for other in self.rows)
         }
+        numbers = {cell.origin for row in self.rows for cell in row if isinstance(cell, Number)}
+        if not common and len(numbers) == 1:
+            plain = [[c.text if isinstance(c, Number) else c for c in row] for row in self.rows]
+            return replace(self, rows=plain), [("", numbers.pop())]
         if not common:
             return self, []
         headers = [header for i, header in enumerate(self.headers) if i not in common]
@@ -134,6 +138,7 @@ class Fold:
     note: str = ""
     charts: Sequence[Figure] = ()
     is_open: bool = False
+    tables: Sequence[Table] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +160,18 @@ class Section:
     small_print: str = ""
     folded: bool = False
 
+    @property
+    def one_origin(self) -> bool:
+        """Whether all key numbers share it: then the first alone says so."""
+        return len({number.origin for _, number in self.numbers}) == 1
+
     def all_charts(self) -> list[Figure]:
         """In the order in which they stand on the page."""
         return [*self.charts, *(chart for fold in self.folds for chart in fold.charts)]
+
+    def all_tables(self) -> list[Table]:
+        """Likewise."""
+        return [*self.tables, *(table for fold in self.folds for table in fold.tables)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +199,7 @@ class Page:
         return _template().render(
             page=self,
             charts_json=_script_safe(charts),
-            uplot_js=_static("uPlot.iife.min.js"),
+            uplot_js=f"/*! {_static('uPlot.LICENSE')} */\n{_static('uPlot.iife.min.js')}",
             uplot_css=_static("uPlot.min.css"),
             style=_static("report.css") + _static("figures.css"),
             script=_static("figures.js") + _static("report.js"),

@@ -49,7 +49,7 @@ def _parts(section: Section) -> Iterator[Part]:
         columns = {"name": str, **NUMBER}
         rows = [{"name": name, **_number(number)} for name, number in section.numbers]
         yield "numbers", columns, rows
-    for table in section.tables:
+    for table in section.all_tables():
         yield table.caption[:40] or "table", *_table(table)
     for figure in section.all_charts():
         yield figure.title, *FIGURES[type(figure)](figure)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.report.charts import Chart, DotPlot, HeatMap, Overlay, Scatter, StackedBars
-from harness.report.colours import COLOURS
+from harness.report.charts import COLOURS, Chart, DotPlot, HeatMap, Overlay, Scatter, StackedBars
 from harness.report.page import Figure, Page
 from joulefleet.errors import ConfigError, StorageError
 from joulefleet.install_hint import install_hint
 from joulefleet.interval import Interval
 from joulefleet.printable import printable
+from joulefleet.records import new_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,6 +31,7 @@ STYLE: dict[Any, Any] = {
     "grid.alpha": 0.5,
     "legend.frameon": False,
     "svg.fonttype": "none",
+    "svg.hashsalt": "joulefleet",
     "pdf.fonttype": 42,
     "text.parse_math": False,
 }
@@ -57,7 +58,9 @@ def write_figures(page: Page, out: Path) -> list[Path]:
             for suffix in SUFFIXES:
                 path = out / f"{number:02d}-{_slug(figure.title)}{suffix}"
                 # No date: the same data gives the same bytes.
-                canvas.savefig(path, metadata={"Date": None} if suffix == ".svg" else {"CreationDate": None})
+                dateless = {"Date": None} if suffix == ".svg" else {"CreationDate": None}
+                with new_file(path, replace=True) as file:
+                    canvas.savefig(file, format=suffix[1:], metadata=dateless)
                 written.append(path)
     return written
 
@@ -115,10 +118,10 @@ def _overlay(axes: Axes, overlay: Overlay) -> None:
 
 def _scatter(axes: Axes, chart: Scatter) -> None:
     for name, (x, y) in chart.points.items():
-        color = chart.styles[name].color
+        style = chart.styles[name]  # hollow, if another method has its colour
         axes.errorbar(
-            x.mean, y.mean, xerr=_reach(x), yerr=_reach(y), fmt="o", ms=5, lw=1, color=color,
-            label=printable(name),
+            x.mean, y.mean, xerr=_reach(x), yerr=_reach(y), fmt="o", ms=5, lw=1, color=style.color,
+            mfc="white" if style.dash else style.color, label=printable(name),
         )  # fmt: skip
     front = [chart.points[name] for name in chart.front()]
     axes.plot([x.mean for x, _ in front], [y.mean for _, y in front], ls="--", lw=1, color="0.5", zorder=0)

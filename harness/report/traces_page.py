@@ -9,6 +9,7 @@ import numpy as np
 from harness.report.charts import Chart, Series
 from harness.report.page import Number, Page, Section, Table
 from joulefleet.provenance import Origin
+from joulefleet.rounding import rounded
 from traces.stats import HourlyShare, TraceStats, distribution
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def stats_page(traces: TraceSet, stats: TraceStats) -> Page:
     return Page(
         title=f"Traces: {traces.path.resolve().name}",
         lead=f"{stats.users:,} users, {stats.user_days:,.1f} days on record together.",
+        answers=_answers(stats, origin),
         sections=[
             _sessions(stats, origin),
             _hours("Screen on by hour", zone, "screen on", stats.screen, origin),
@@ -41,6 +43,19 @@ def stats_page(traces: TraceSet, stats: TraceStats) -> Page:
         ],
         facts=_facts(traces),
     )
+
+
+def _answers(stats: TraceStats, origin: Origin) -> list[str]:
+    """How often people are there, and how often a device might train, as far as the traces tell."""
+    shares = {"available": stats.eligible, "charging": stats.plugged, "in use": stats.screen}
+    known = {what: share.overall for what, share in shares.items() if share.known_s.sum()}
+    said = ", ".join(f"{what} {share:.1%}" for what, share in known.items())
+    found = [f"Of the time that is on record a phone is {said} ({origin.value})."] if known else []
+    spread = dict(spread_rows(stats))
+    for name, values in spread.items():
+        low, middle, high = (rounded(values[key], 3) for key in ("p25", "p50", "p75"))
+        found.append(f"{name.capitalize()}: half lie between {low} and {high}, the median is {middle}.")
+    return found
 
 
 def spread_rows(stats: TraceStats) -> list[tuple[str, dict[str, float]]]:

@@ -116,7 +116,8 @@ class HostLoad:
     @classmethod
     def read(cls, run: Path) -> Self:
         """Of all sessions of a run."""
-        tables = [read_table(run, name, Columns(_schema())) for name in _tables(run)]
+        columns = Columns(_schema(), lowest=dict.fromkeys(COLUMNS, 0), rising={"t_ns": 0})
+        tables = [read_table(run, name, columns) for name in _tables(run)]
         return cls(
             tuple(HostReadings(*(table.column(name).to_numpy() for name in COLUMNS)) for table in tables)
         )

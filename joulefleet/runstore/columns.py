@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from joulefleet.errors import StorageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 _HINT = "the file was changed, or is of another program: restore it from a copy"
 
@@ -26,6 +27,11 @@ class Columns:
         nulls: Those in which a value may be missing.
         texts: Of columns that hold names, all names there are.
         lowest: Of numbers, the smallest that can be.
+        highest: And the largest.
+        at_most: Of a column, another one that is never less in the same row.
+        sums: Of a column, those that make it up.
+        rising: Of a column, how far each row lies behind the one before at least: a number, or a column of
+            that one. Looked at within a batch.
         finite: Whether every number has a value, so not "nan" or "inf".
         others: Type of all further columns, in which values may be missing; None if nobody looks at them.
     """
@@ -35,6 +41,10 @@ class Columns:
     nulls: Collection[str] = ()
     texts: Mapping[str, Collection[str]] = field(default_factory=dict)
     lowest: Mapping[str, int] = field(default_factory=dict)
+    highest: Mapping[str, int] = field(default_factory=dict)
+    at_most: Mapping[str, str] = field(default_factory=dict)
+    sums: Mapping[str, Collection[str]] = field(default_factory=dict)
+    rising: Mapping[str, int | str] = field(default_factory=dict)
     finite: bool = False
     others: pa.DataType | None = None
 
@@ -56,6 +66,33 @@ class Columns:
         for other in stored:
             if self.others is not None and other.name not in self.schema.names:
                 _check_kind(path, other.name, other.type, self.others)
+        wrong = next(self._contradictions(rows), None)
+        if wrong is not None:
+            raise StorageError(f"{path}: {wrong}", hint=_HINT)
+
+    def _contradictions(self, rows: pa.RecordBatch | pa.Table) -> Iterator[str]:
+        """Values that cannot be, alone or beside others."""
+        import numpy as np
+
+        def of(name: str) -> NDArray[Any]:
+            return np.asarray(rows.column(name))
+
+        there = set(rows.schema.names)
+        found = [
+            *((name, of(name) < x, f"below {x}") for name, x in self.lowest.items() if name in there),
+            *((name, of(name) > x, f"above {x}") for name, x in self.highest.items() if name in there),
+            *((name, of(name) > of(other), f"above {other!r}") for name, other in self.at_most.items()),
+            *(
+                (name, of(name) != sum(map(of, parts)), f"that are not the sum of {', '.join(parts)}")
+                for name, parts in self.sums.items()
+            ),
+            # Differences, as a sum may be more than such a number can be.
+            *(
+                (name, np.diff(of(name)) < (of(by)[:-1] if isinstance(by, str) else by), "in another order")
+                for name, by in self.rising.items()
+            ),
+        ]
+        yield from (f"column {name!r} has values {text}" for name, wrong, text in found if wrong.any())
 
     def _check_column(self, path: Path, name: str, column: pa.Array | pa.ChunkedArray) -> None:
         import pyarrow as pa
@@ -64,8 +101,6 @@ class Columns:
         _check_kind(path, name, column.type, self.schema.field(name).type)
         if column.null_count and name not in self.nulls:
             raise StorageError(f"{path}: column {name!r} has rows without a value", hint=_HINT)
-        if name in self.lowest and pc.any(pc.less(column, self.lowest[name])).as_py():
-            raise StorageError(f"{path}: column {name!r} has values below {self.lowest[name]}", hint=_HINT)
         finite = pc.is_finite(column) if self.finite and pa.types.is_floating(column.type) else None
         if finite is not None and not pc.all(finite, min_count=0).as_py():
             raise StorageError(f"{path}: column {name!r} has values that are no numbers", hint=_HINT)

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from joulefleet.errors import ConfigError, JoulefleetError, StorageError
 from joulefleet.records import StoredRecord, new_folder, read_record, write_atomic, write_record
+from joulefleet.runstore.notes import read_notes, tags
 from joulefleet.runstore.run import (
     RUN_FILE,
     Run,
@@ -32,6 +34,7 @@ class RunSummary:
     record: RunRecord | None
     alive: bool
     problem: str = ""
+    tags: tuple[str, ...] = ()
 
     @property
     def state(self) -> str:
@@ -42,7 +45,7 @@ class RunSummary:
             return "killed"
         return self.record.status.value
 
-    def as_dict(self) -> dict[str, object]:
+    def as_dict(self) -> dict[str, Any]:
         """Plain data for ``--json``."""
         record = self.record
         return {
@@ -51,6 +54,7 @@ class RunSummary:
             "name": record.name if record else None,
             "kind": record.kind if record else None,
             "created_utc": record.created_utc.isoformat() if record else None,
+            "tags": list(self.tags),
             "problem": self.problem,
         }
 
@@ -145,11 +149,15 @@ def summarise(path: Path) -> RunSummary:
     try:
         if not stat.S_ISREG((path / RUN_FILE).lstat().st_mode):  # a pipe would never answer
             return RunSummary(path, None, alive=False, problem=f"{RUN_FILE} is no plain file")
-        return RunSummary(path, read_record(path / RUN_FILE, RunRecord), is_locked(path))
+        record = read_record(path / RUN_FILE, RunRecord)
     except OSError as error:
         return RunSummary(path, None, is_locked(path), problem=f"{RUN_FILE}: {error.strerror or error}")
     except JoulefleetError as error:
         return RunSummary(path, None, is_locked(path), problem=error.message)
+    try:
+        return RunSummary(path, record, is_locked(path), tags=tags(read_notes(path)))
+    except (JoulefleetError, OSError) as error:  # no reason to hide the run
+        return RunSummary(path, record, is_locked(path), problem=str(error))
 
 
 def find_run(root: Path, reference: str) -> Path:

@@ -18,9 +18,9 @@ from power.emulated.options import EmulatorOptions
 STEP_S = 0.005
 
 EMULATORS = {
-    "monsoon-lvpm": "power.emulated.lvpm:EmulatedLvpm",
-    "monsoon-hvpm": "power.emulated.hvpm:EmulatedHvpm",
-    "ina219": "power.emulated.ina219:EmulatedIna219",
+    "monsoon-lvpm": "power.emulated.lvpm.instrument:EmulatedLvpm",
+    "monsoon-hvpm": "power.emulated.hvpm.instrument:EmulatedHvpm",
+    "ina219": "power.emulated.ina219.instrument:EmulatedIna219",
 }
 
 

@@ -30,7 +30,8 @@ PLAIN_CSV = (
 )
 
 # float() would also take nan, inf and 1_000. A cell that a spreadsheet would run as a formula is no number.
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_LARGEST = 1e38  # samples are stored as 32-bit floats, where more is infinite
 _UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -129,7 +130,7 @@ class NumberFile:
             values = np.loadtxt(text, delimiter=",", comments=None, ndmin=2)
         except (UnicodeDecodeError, ValueError):
             return None
-        whole = values.shape == (len(lines), self._width) and np.isfinite(values).all()
+        whole = values.shape == (len(lines), self._width) and (np.abs(values) < _LARGEST).all()
         return values if whole else None
 
     def _parse_line(self, line: bytes, number: int) -> list[float] | None:
@@ -140,7 +141,9 @@ class NumberFile:
         if not cells and not line.strip():
             return None  # an empty line says nothing
         if len(cells) == self._width and all(_NUMBER.fullmatch(cell.strip()) for cell in cells):
-            return [float(cell) for cell in cells]
+            numbers = [float(cell) for cell in cells]
+            if all(abs(number) < _LARGEST for number in numbers):
+                return numbers
         self._bad(line, number)
         return None
 

@@ -8,12 +8,12 @@ import time
 from typing import TYPE_CHECKING
 
 from joulefleet.errors import MeterBusy, MeterError
-from power.meters.usb_link import UsbId, UsbLink
+from power.meters.usb.link import UsbId, UsbLink
 from power.wire import hvpm_control as wire
 from power.wire.hvpm_control import HardwareModel, Opcode, Request, RequestType
 
 if TYPE_CHECKING:
-    from power.meters.usb_queue import BulkQueue
+    from power.meters.usb.queue import BulkQueue
 
 KIND = "monsoon-hvpm"
 USB_ID = UsbId(KIND, wire.VENDOR_ID, wire.PRODUCT_ID, wire.BOOTLOADER_IDS)

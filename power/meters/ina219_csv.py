@@ -144,9 +144,7 @@ def _listen(port: SerialPort, options: Ina219CsvOptions) -> Heard:
     buffer = LineBuffer(MAX_LINE)
     lines: list[tuple[float, bytes]] = []
     heard_bytes = 0
-    deadline_s = time.monotonic() + options.listen_s
-    while (now_s := time.monotonic()) < deadline_s:
-        data = port.read_available(min(0.2, deadline_s - now_s))
+    for data in port.reads(options.listen_s):
         arrival_s = time.monotonic()
         heard_bytes += len(data)
         whole = buffer.feed(data).split(b"\n")[:-1]

@@ -75,10 +75,8 @@ class Ina219Link:
     ) -> BoardAnswer[Frame] | None:
         """Send a command and wait for a frame; other frames that come meanwhile are dropped."""
         self._port.write(command)
-        deadline = time.monotonic() + timeout_s
         buffer = b""
-        while (left_s := deadline - time.monotonic()) > 0:
-            data = self._port.read_available(left_s)
+        for data in self._port.reads(timeout_s):
             arrival_ns = time.monotonic_ns()
             self._heard = (self._heard + data)[-2 * MAX_LINE :]
             buffer += data

@@ -37,7 +37,7 @@ from power.meters.safety import (
     unsafe_output,
 )
 from power.meters.streaming import StreamingMeter
-from power.meters.usb_link import UsbLink
+from power.meters.usb.link import UsbLink
 from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
 from power.timebase import QUARTZ_TOLERANCE_PPM, RATE_UNSURE_FACT, TOLERANCE_FACT
 from power.wire import hvpm_control as wire
@@ -204,9 +204,9 @@ class MonsoonHvpm(StreamingMeter):
         """Cut the device's supply."""
         self._unit.change(Opcode.MAIN_VOLTAGE, 0)
 
-    def current_limit_max_a(self) -> float:
+    def current_limit_range_a(self) -> tuple[float, float]:
         """See `power.meters.safety.OutputControl`."""
-        return wire.MODEL_LIMITS[self._unit.model].current_max_a
+        return wire.current_limit_step_a(self._unit.model), wire.MODEL_LIMITS[self._unit.model].current_max_a
 
     def set_current_limits(self, *, run_time_a: float, power_up_a: float) -> CurrentLimits:
         """Set the currents at which the unit cuts the output, to the next step at or below them.
@@ -218,11 +218,8 @@ class MonsoonHvpm(StreamingMeter):
             UnsafeOutput: Above ``current_limit_a``, or outside what the unit can do.
         """
         model = self._unit.model
-        top_a = self.current_limit_max_a()
         for limit_a in (run_time_a, power_up_a):
-            require_safe_current_limit(self.config, limit_a)
-            if not 0 <= limit_a <= top_a:
-                raise UnsafeOutput(f"{KIND}: current limits of this model lie within 0 and {top_a:g} A")
+            require_safe_current_limit(self.config, limit_a, self.current_limit_range_a())
         opcodes = Opcode.RUN_CURRENT_LIMIT, Opcode.POWER_UP_CURRENT_LIMIT
         before = [self._unit.get(opcode) for opcode in opcodes]
         wanted = [wire.current_limit_raw(model, limit_a) for limit_a in (run_time_a, power_up_a)]

@@ -14,12 +14,12 @@ opens the switch while it samples.
 
 from __future__ import annotations
 
-import time
 from typing import Literal
 
 from joulefleet.config import ClosedModel, validate
-from joulefleet.errors import ConfigError, MeterError, MeterNotFound, MeterProtocolError, UnsafeOutput
+from joulefleet.errors import ConfigError, MeterError, UnsafeOutput
 from power.meter import MeterConfig, require_no_obstacle
+from power.meters.lvpm_unit import KIND, STATUS_ATTEMPTS, command, open_unit, stop
 from power.meters.safety import (
     CurrentLimits,
     OutputSetting,
@@ -31,7 +31,7 @@ from power.meters.safety import (
     require_safe_voltage,
     unsafe_output,
 )
-from power.meters.serial_port import PortInfo, SerialPort, is_real_serial, scan_ports
+from power.meters.serial_port import is_real_serial
 from power.meters.streaming import StreamingMeter
 from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
 from power.timebase import QUARTZ_TOLERANCE_PPM, TOLERANCE_FACT
@@ -40,14 +40,6 @@ from power.wire.hvpm_control import UsbPassthrough
 from power.wire.hvpm_scaling import REFERENCE_SHARE
 from power.wire.lvpm import LvpmDecoder
 from power.wire.lvpm_calibration import COARSE_NOISE_A, FINE_NOISE_A
-
-KIND = "monsoon-lvpm"
-
-STATUS_ATTEMPTS = 3
-STATUS_TIMEOUT_S = 0.5
-
-PORT_DESCRIPTION = "mobile device power monitor"
-"""What the instrument calls itself on USB; Catapult finds it by this too."""
 
 GAIN_REL = 0.02
 """An assumption, chosen wide: no published accuracy of the LVPM was at hand."""
@@ -118,7 +110,7 @@ class MonsoonLvpm(StreamingMeter):
 
     def __init__(self, config: MeterConfig) -> None:
         self._options = _options(config)
-        self._port, status = _open(config)
+        self._port, status = open_unit(config)
         self._sampling = False
         by_resistors = self._options.scale == "resistors"
         used_a = status.references_a(by_resistors=by_resistors)
@@ -149,7 +141,7 @@ class MonsoonLvpm(StreamingMeter):
     def status(self) -> wire.Status:
         """Ask the instrument for its settings; not while it samples."""
         self._require_idle()
-        return _command(self._port, wire.GET_STATUS, attempts=STATUS_ATTEMPTS)
+        return command(self._port, wire.GET_STATUS, attempts=STATUS_ATTEMPTS)
 
     def output_setting(self) -> OutputSetting:
         """See `power.meters.safety.OutputControl`."""
@@ -184,7 +176,7 @@ class MonsoonLvpm(StreamingMeter):
         self._require_idle()
 
         def change() -> float:
-            return _command(self._port, wire.set_voltage(code)).output_setting_v
+            return command(self._port, wire.set_voltage(code)).output_setting_v
 
         return confirmed_voltage(
             self.config,
@@ -197,11 +189,11 @@ class MonsoonLvpm(StreamingMeter):
     def switch_output_off(self) -> None:
         """Cut the device's supply. The instrument keeps the voltage setting for the next time."""
         self._require_idle()
-        _command(self._port, wire.set_voltage(0))
+        command(self._port, wire.set_voltage(0))
 
-    def current_limit_max_a(self) -> float:
+    def current_limit_range_a(self) -> tuple[float, float]:
         """See `power.meters.safety.OutputControl`."""
-        return wire.CURRENT_LIMIT_MAX_A
+        return wire.CURRENT_LIMIT_STEP_A, wire.CURRENT_LIMIT_MAX_A
 
     def set_current_limits(self, *, run_time_a: float, power_up_a: float) -> CurrentLimits:
         """Set the currents at which the instrument cuts the output, to the next step at or below them.
@@ -213,11 +205,8 @@ class MonsoonLvpm(StreamingMeter):
             UnsafeOutput: Above ``current_limit_a``, or outside what the instrument can do.
         """
         for limit_a in (run_time_a, power_up_a):
-            require_safe_current_limit(self.config, limit_a)
-        try:
-            run_time, power_up = wire.current_limit_code(run_time_a), wire.current_limit_code(power_up_a)
-        except ValueError as error:
-            raise UnsafeOutput(f"{KIND}: {error}") from error
+            require_safe_current_limit(self.config, limit_a, self.current_limit_range_a())
+        run_time, power_up = wire.current_limit_code(run_time_a), wire.current_limit_code(power_up_a)
         self._require_idle()
         before = self.status()
         old_codes = before.raw["runTimeCurrentLimit"], before.raw["powerUpCurrentLimit"]
@@ -235,13 +224,13 @@ class MonsoonLvpm(StreamingMeter):
         frames = wire.set_limit(wire.Limit.RUN_TIME, status.raw["runTimeCurrentLimit"], run_time)
         frames += wire.set_limit(wire.Limit.POWER_UP, status.raw["powerUpCurrentLimit"], power_up)
         for frame in frames:
-            status = _command(self._port, frame)
+            status = command(self._port, frame)
         return _output_setting(status).limits
 
     def set_usb_passthrough(self, mode: UsbPassthrough) -> None:
         """Connect or disconnect the USB port at the front."""
         self._require_idle()
-        found = _command(self._port, wire.set_usb_passthrough(mode)).usb_passthrough
+        found = command(self._port, wire.set_usb_passthrough(mode)).usb_passthrough
         if found != mode:
             raise MeterError(
                 f"{KIND}: the USB passthrough reads {found} after {int(mode)} was set",
@@ -263,14 +252,13 @@ class MonsoonLvpm(StreamingMeter):
             status.run_time_limit_a,
             tolerance_v=0.0051,  # half a step of the setting
         )
-        _command(self._port, wire.PREPARE)
+        command(self._port, wire.PREPARE)
         self._port.write(wire.START)  # answered by the stream itself
         self._sampling = True
 
     def end_sampling(self) -> None:
         """See `StreamingMeter`."""
-        self._port.write(wire.STOP)
-        self._port.drain_input()  # the last samples and the answer
+        stop(self._port)
         self._sampling = False
 
     def read_bytes(self) -> bytes:
@@ -308,82 +296,3 @@ def _options(config: MeterConfig) -> LvpmOptions:
             hint='use channel = "main"',
         )
     return validate(config.options, LvpmOptions, name=f"{KIND} options")
-
-
-def _open(config: MeterConfig) -> tuple[SerialPort, wire.Status]:
-    """Open the port that the configuration names or, failing that, the one with the right serial number."""
-    if config.port:
-        return _open_port(config.port, config.serial)
-    paths = likely_ports(scan_ports())
-    if len(paths) > 1 and not config.serial:
-        raise MeterNotFound(
-            f"{KIND}: several instruments, on {', '.join(paths)}", hint="give its port or its serial number"
-        )
-    problems = []
-    for path in paths:
-        try:
-            return _open_port(path, config.serial)
-        except MeterError as error:
-            if len(paths) == 1:
-                raise
-            problems.append(error.message)
-    raise MeterNotFound(
-        f"{KIND}: none with serial number {config.serial}: {'; '.join(problems)}", hint="check the number"
-    )
-
-
-def likely_ports(ports: list[PortInfo]) -> list[str]:
-    """The ports that call themselves a Monsoon. Others are not touched: a command may mean harm to them.
-
-    Raises:
-        MeterNotFound: There is none; says what there is.
-    """
-    found = [port.path for port in ports if port.description.lower().startswith(PORT_DESCRIPTION)]
-    if not found:
-        seen = ", ".join(f"{port.path} ({port.description})" for port in ports) or "no serial port at all"
-        raise MeterNotFound(
-            f"{KIND}: no port calls itself a {PORT_DESCRIPTION}; there is {seen}",
-            hint="is it powered and connected at the back? If you know its port, give port",
-        )
-    return found
-
-
-def _open_port(path: str, serial: str) -> tuple[SerialPort, wire.Status]:
-    port = SerialPort(path, kind=KIND)
-    try:
-        port.write(wire.STOP)  # a client that died may have left it sampling
-        port.drain_input()
-        status = _command(port, wire.GET_STATUS, attempts=STATUS_ATTEMPTS)
-        if serial and str(status.serial_number) != (serial.strip().lstrip("0") or "0"):
-            raise MeterNotFound(
-                f"{KIND}: the instrument on {path} has serial number {status.serial_number}, not {serial}",
-                hint="correct serial or port in the configuration",
-            )
-        if not status.rate_hz:
-            raise MeterProtocolError(f"{KIND} on {path}: reports a sample rate of 0")
-    except BaseException:
-        port.close()
-        raise
-    return port, status
-
-
-def _command(port: SerialPort, frame: bytes, *, attempts: int = 1) -> wire.Status:
-    """Write one frame and wait for the status that answers it.
-
-    Raises:
-        MeterProtocolError: No answer comes.
-    """
-    for _ in range(attempts):
-        port.drain_input(quiet_s=0.0)
-        port.write(frame)
-        received = b""
-        deadline = time.monotonic() + STATUS_TIMEOUT_S
-        while time.monotonic() < deadline:
-            received += port.read_available(timeout_s=0.05)
-            status = wire.find_status(received)
-            if status is not None:
-                return status
-    raise MeterProtocolError(
-        f"{KIND} on {port.path}: no answer to the command {frame[1:-1].hex(' ')}",
-        hint="is this its port, and is it switched on? One with USB firmware is kind monsoon-hvpm",
-    )

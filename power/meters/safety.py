@@ -44,8 +44,8 @@ class OutputControl(Protocol):
     def output_setting(self) -> OutputSetting:
         """Ask the instrument what its output is set to."""
 
-    def current_limit_max_a(self) -> float:
-        """The highest current limit that the instrument can be set to."""
+    def current_limit_range_a(self) -> tuple[float, float]:
+        """The lowest current limit other than none at all, and the highest, that it can be set to."""
 
     def set_current_limits(self, *, run_time_a: float, power_up_a: float) -> CurrentLimits:
         """Say at which currents the instrument must cut the output; returns what it then reports."""
@@ -67,7 +67,7 @@ def switch_output_on(meter: OutputControl, config: MeterConfig, voltage_v: float
             ``current_limit_a``; the output is then as it was.
     """
     require_safe_voltage(config, voltage_v)
-    limit_a = min(config.current_limit_a, meter.current_limit_max_a())
+    limit_a = min(config.current_limit_a, meter.current_limit_range_a()[1])
     limits = meter.set_current_limits(run_time_a=limit_a, power_up_a=limit_a)
     for name, kept_a in (("run-time", limits.run_time_a), ("power-up", limits.power_up_a)):
         if not kept_a <= config.current_limit_a + _FLOAT_ROOM:
@@ -242,14 +242,26 @@ def require_safe_voltage(config: MeterConfig, voltage_v: float) -> None:
         )
 
 
-def require_safe_current_limit(config: MeterConfig, limit_a: float) -> None:
-    """Refuse to let more current through than the connected device may draw.
+def require_safe_current_limit(config: MeterConfig, limit_a: float, range_a: tuple[float, float]) -> None:
+    """Refuse to let more current through than the connected device may draw, and what would become none.
+
+    Args:
+        config: The limits.
+        limit_a: What is asked for.
+        range_a: What the instrument can be set to, see `OutputControl.current_limit_range_a`.
 
     Raises:
-        UnsafeOutput: It is above ``current_limit_a``.
+        UnsafeOutput: It is above ``current_limit_a``, or outside what the instrument can do.
     """
     if not limit_a <= config.current_limit_a:
         raise UnsafeOutput(
             f"{config.kind}: {limit_a:g} A is above current_limit_a {config.current_limit_a:g}",
             hint="check what the device stands before you raise current_limit_a",
+        )
+    lowest_a, highest_a = range_a
+    if not lowest_a <= limit_a <= highest_a:
+        raise UnsafeOutput(
+            f"{config.kind}: {limit_a:g} A is outside the current limits that this instrument can be set to,"
+            f" {lowest_a:.3g} to {highest_a:g} A; the output was left as it was",
+            hint="`joulefleet meter output --off` switches the output off",
         )

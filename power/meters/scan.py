@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from joulefleet.errors import JoulefleetError
-from power.meters import monsoon_lvpm
+from power.meters import lvpm_unit
 from power.meters.serial_port import PortInfo, scan_ports
 
 USB_ADAPTERS: dict[tuple[int | None, int | None], str] = {
@@ -63,15 +63,15 @@ def scan_instruments() -> ScanResult:
 
 def on_serial_port(port: PortInfo) -> FoundInstrument:
     """What may be behind a serial port, by what the system knows of it."""
-    is_monsoon = port.description.lower().startswith(monsoon_lvpm.PORT_DESCRIPTION)
+    is_monsoon = port.description.lower().startswith(lvpm_unit.PORT_DESCRIPTION)
     guess = USB_ADAPTERS.get((port.vid, port.pid)) or USB_ADAPTERS.get((port.vid, None), "")
-    kind = monsoon_lvpm.KIND if is_monsoon else guess
+    kind = lvpm_unit.KIND if is_monsoon else guess
     return FoundInstrument(port.path, kind, is_monsoon, port.description, port.serial)
 
 
 def _usb_monsoons() -> list[FoundInstrument]:
     from power.meters.hvpm_unit import KIND, USB_ID
-    from power.meters.usb_link import scan_usb
+    from power.meters.usb.link import scan_usb
 
     return [
         FoundInstrument("", KIND, certain=True, description=d.location, serial=d.serial, problem=d.problem)

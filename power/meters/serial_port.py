@@ -10,6 +10,7 @@ import stat
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -82,16 +83,29 @@ class SerialPort:
         """
         deadline = time.monotonic() + timeout_s
         while True:
+            # Before looking: what came while this process had no processor is there, and not too late.
+            left_s = deadline - time.monotonic()
             try:
                 waiting = self._serial.in_waiting
                 if waiting:
                     return bytes(self._serial.read(waiting))
             except (OSError, TypeError) as error:  # TypeError: pyserial on a port closed meanwhile
                 raise self._gone(error) from error
-            left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return b""
             time.sleep(min(POLL_S, left_s))
+
+    def reads(self, timeout_s: float) -> Iterator[bytes]:
+        """What arrives within so long, portion by portion; the last look is behind the end, as above.
+
+        Raises:
+            MeterDisconnected: The port went away.
+        """
+        deadline = time.monotonic() + timeout_s
+        left_s = timeout_s
+        while left_s > 0:
+            left_s = deadline - time.monotonic()
+            yield self.read_available(max(0.0, left_s))
 
     def write(self, data: bytes) -> None:
         """Send bytes.

@@ -41,11 +41,21 @@ def samples_columns(info: InstrumentInfo) -> Columns:
 
 def index_columns(info: InstrumentInfo) -> Columns:
     """Of ``blocks``."""
-    lowest = {"first_index": 0, "rows": 1, "offset": 0, "dropped_before": 0}
-    schema = index_schema(RangeChannels.of(info.accuracy))
-    return Columns(schema, nulls=("dropped_before",), lowest=lowest, finite=True)
+    squares = {"step_w2": 0, "noise_w2": 0}
+    return Columns(
+        index_schema(RangeChannels.of(info.accuracy)),
+        nulls=("dropped_before",),
+        lowest={"first_index": 0, "rows": 1, "offset": 0, "dropped_before": 0, **squares},
+        at_most={"first_tick": "last_tick"},
+        rising={"first_index": "rows", "first_tick": 0, "last_tick": 0, "offset": 1},
+        finite=True,
+    )
 
 
 def arrivals_columns() -> Columns:
     """Of ``arrivals``."""
-    return Columns(arrivals_schema(), lowest={"end_offset": 0})
+    return Columns(
+        arrivals_schema(),
+        lowest={"end_offset": 0, "arrival_ns": 0},
+        rising={"end_offset": 0, "arrival_ns": 0},
+    )

@@ -205,8 +205,12 @@ MODEL_LIMITS: Final = {
 """HVPM voltages from ACTS ``api/hvpm/monsoon.py``, the rest from the vendor's ``LVPM.py`` and ``HVPM.py``."""
 
 _HV_LIMIT_ZERO: Final = 0x0F00
-_HV_LIMIT_SPAN: Final = 0xFFFF - _HV_LIMIT_ZERO
-_LV_LIMIT_SPAN: Final = 1023
+_LIMIT_STEPS: Final = {HardwareModel.LVPM: 1023, HardwareModel.HVPM: 0xFFFF - _HV_LIMIT_ZERO}
+
+
+def current_limit_step_a(model: HardwareModel) -> float:
+    """The lowest current limit other than none at all."""
+    return MODEL_LIMITS[model].current_max_a / _LIMIT_STEPS[model]
 
 
 def current_limit_raw(model: HardwareModel, current_a: float) -> int:
@@ -214,20 +218,16 @@ def current_limit_raw(model: HardwareModel, current_a: float) -> int:
 
     The scale of the LVPM falls, that of the HVPM rises.
     """
-    share = current_a / MODEL_LIMITS[model].current_max_a
     # A share that is a whole step may come out slightly below it in binary.
-    if model is HardwareModel.HVPM:
-        return _HV_LIMIT_ZERO + int(_HV_LIMIT_SPAN * share + 1e-6)
-    return _LV_LIMIT_SPAN - int(_LV_LIMIT_SPAN * share + 1e-6)
+    steps = int(_LIMIT_STEPS[model] * (current_a / MODEL_LIMITS[model].current_max_a) + 1e-6)
+    return _HV_LIMIT_ZERO + steps if model is HardwareModel.HVPM else _LIMIT_STEPS[model] - steps
 
 
 def current_limit_a(model: HardwareModel, raw: int) -> float:
     """The current limit that a value stands for, amperes."""
-    if model is HardwareModel.HVPM:
-        share = (raw - _HV_LIMIT_ZERO) / _HV_LIMIT_SPAN
-    else:
-        share = 1.0 - min(raw, _LV_LIMIT_SPAN) / _LV_LIMIT_SPAN
-    return share * MODEL_LIMITS[model].current_max_a
+    span = _LIMIT_STEPS[model]
+    steps = raw - _HV_LIMIT_ZERO if model is HardwareModel.HVPM else span - min(raw, span)
+    return steps / span * MODEL_LIMITS[model].current_max_a
 
 
 def temperature_limit_raw(celsius: float) -> int:

@@ -26,6 +26,7 @@ VOLTAGE_MAX_V = 4.55
 VOLTAGE_SETTING_STEP_V = 0.01
 
 CURRENT_LIMIT_MAX_A = 8.0
+CURRENT_LIMIT_STEP_A = CURRENT_LIMIT_MAX_A / 1023
 
 FINE_REFERENCE_A = 0.0332
 COARSE_REFERENCE_A = 2.88
@@ -75,14 +76,9 @@ def setting_v(code: int) -> float:
 
 
 def current_limit_code(limit_a: float) -> int:
-    """The 10-bit code of a current limit.
-
-    Raises:
-        ValueError: Outside what the instrument can do.
-    """
-    if not 0 <= limit_a <= CURRENT_LIMIT_MAX_A:
-        raise ValueError(f"{limit_a:g} A is outside 0 to {CURRENT_LIMIT_MAX_A:g} A")
-    return 1023 - int(limit_a / CURRENT_LIMIT_MAX_A * 1023)
+    """The 10-bit code of the highest current limit that does not exceed ``limit_a``."""
+    # A whole step may come out slightly below itself in binary.
+    return 1023 - int(limit_a / CURRENT_LIMIT_MAX_A * 1023 + 1e-6)
 
 
 def set_voltage(code: int) -> bytes:
@@ -267,12 +263,12 @@ class Status:
 _STATUS_START = bytes([STATUS_STRUCT.size + 1, STATUS_TYPE])
 
 
-def find_status(data: bytes) -> Status | None:
-    """The first status packet among bytes that may also hold samples or the rest of a frame."""
+def find_status(data: bytes, bits: int = 0) -> Status | None:
+    """The first status packet with these bits, among others, samples, or the rest of a frame."""
     for start in _positions(data, _STATUS_START):
         bodies, _ = split_frames(data[start : start + STATUS_STRUCT.size + 2])
-        if bodies:
-            return Status.decode(bodies[0])
+        if bodies and (status := Status.decode(bodies[0])).raw["status"] & bits == bits:
+            return status
     return None
 
 

@@ -178,7 +178,7 @@ def test_a_module_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_every_module_is_listed_and_nothing_else() -> None:
     found = runner.names()
-    assert {"million_devices", "multi_client_training", QUICK} <= set(found)
+    assert {"largest_fleet", "million_devices", "multi_client_training", QUICK} <= set(found)
     assert not {"memory", "result", "suite", "__main__"} & set(found)
 
 

@@ -100,6 +100,16 @@ def test_the_cifar_stem_keeps_the_resolution() -> None:
     assert sizes == [(2, 64, 32, 32)]
 
 
+def test_vgg16_of_the_papers_task_has_the_published_head_at_an_eighth_of_the_width() -> None:
+    ours = build(TASKS["cinic10-vgg16"])
+    assert parameters_of(ours) == 14_714_688 + 2 * (512 * 512 + 512) + 5_130
+    kinds = [type(layer) for layer in ours.classifier]
+    with torch.device("meta"):
+        assert kinds == [type(layer) for layer in torchvision().models.vgg16(num_classes=10).classifier]
+    assert [layer.p for layer in ours.modules() if isinstance(layer, nn.Dropout)] == [0.5, 0.5]
+    assert parameters_of(build(TASKS["cinic10-vgg16-linear"])) == 14_719_818
+
+
 @pytest.mark.parametrize(("model", "option"), [(ResNet18, {"stem": "imagenet"}), (VGG16, {"head": "none"})])
 def test_an_unknown_variant_is_refused(model: type[nn.Module], option: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="is neither 'torchvision' nor"):

@@ -20,11 +20,14 @@ from device_agents.workloads.trainer import LocalTrainer
 
 Arrays = Mapping[str, NDArray[Any]]
 
+# Which units drop out differs between the two backends, and is tested on its own.
+_vgg = TASKS["cinic10-vgg16"]
+UNDRAWN = {**TASKS, _vgg.name: replace(_vgg, options={**_vgg.options, "dropout": 0.0})}
 # As small as the architecture allows; a batch that batch normalisation can make sense of.
 SMALL = {
     "mnist-lenet5": replace(TASKS["mnist-lenet5"], batch_size=8),
     "cifar10-resnet18": replace(TASKS["cifar10-resnet18"], batch_size=8),
-    "cinic10-vgg16": replace(TASKS["cinic10-vgg16"], batch_size=2),
+    "cinic10-vgg16": replace(UNDRAWN["cinic10-vgg16"], batch_size=2),
     "tinyimagenet-shufflenetv2": replace(TASKS["tinyimagenet-shufflenetv2"], batch_size=4),
     "shakespeare-lstm": replace(TASKS["shakespeare-lstm"], batch_size=4, input_shape=(10,)),
     "digits-mlp": replace(TASKS["digits-mlp"], batch_size=8),

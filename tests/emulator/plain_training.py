@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from device_agents.workloads.models import build
+from device_agents.workloads.random_operations import Generators
 from device_agents.workloads.tasks import Task, synthetic_shard
 from emulator.data.model import DataSet, Split
 from emulator.data.partition import Partition
@@ -30,6 +32,7 @@ def train(
     y: np.ndarray,
     orders: list[np.ndarray],
     proximal_mu: float = 0.0,
+    draws: Sequence[Callable[[int], int]] = (),
 ) -> Outcome:
     """All epochs of one client from given weights; FedProx as its objective is written down."""
     model = build(task)
@@ -37,13 +40,15 @@ def train(
     anchor = [parameter.detach().clone() for parameter in model.parameters()]
     optimiser = torch.optim.SGD(model.parameters(), lr=task.learning_rate, momentum=task.momentum)
     losses = []
-    for order in orders:
+    for epoch, order in enumerate(orders):
         seen = []
-        for start in range(0, len(order), task.batch_size):
+        for number, start in enumerate(range(0, len(order), task.batch_size)):
             batch = torch.from_numpy(order[start : start + task.batch_size])
             if len(batch) < task.smallest_batch:
                 continue
             optimiser.zero_grad()
+            if draws:
+                Generators(model).seed(draws[epoch](number))
             found = nn.functional.cross_entropy(
                 model(torch.from_numpy(x)[batch]), torch.from_numpy(y)[batch], reduction="none"
             )
@@ -98,7 +103,8 @@ def expected(trainer: Any, client: int, epochs: int, weights: np.ndarray, mu: fl
     """What a client's epochs in round 1 should give."""
     x, y = trainer.clients.training(client)
     orders = [trainer.clients.order(client, 1, epoch) for epoch in range(epochs)]
-    return train(trainer.task, weights, x, y, orders, mu)
+    draws = [trainer.clients.draws(client, 1, epoch) for epoch in range(epochs)]
+    return train(trainer.task, weights, x, y, orders, mu, draws)
 
 
 def ids(*numbers: int) -> np.ndarray:

@@ -1,12 +1,13 @@
 """Batteries at their edges: moments hit to the nanosecond, phones unlike each other, who is asked at all."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from emulator.fleet.batteries import Batteries
+from emulator.fleet.batteries import Batteries, zeros
 from emulator.fleet.conditions import NEVER_NS, AlwaysThere, Ids, Replayed, Times
 from joulefleet.errors import NobodyLeft
 from power.profile.model import Battery
@@ -147,6 +148,15 @@ def test_only_phones_that_may_have_nothing_left_are_asked_about() -> None:
     assert cells.debts(41 * SECOND_NS, TWO).tolist() == [200.0, 0.0]
     assert off(cells, 42 * SECOND_NS, 2) == []
     assert there.levels == []  # nothing is owed any more, and 10 % were always there
+
+
+def test_whoever_can_afford_a_debt_is_not_brought_up_to_date_at_every_check_in() -> None:
+    """90 % are recorded and 20 % owed: what a charger has paid back since cannot matter."""
+    low = [(0, 0.9), (40_000, 0.1), (86_400, 0.9)]
+    cells, there = counted([user("low", battery=low, charging=ALL_DAY)])
+    owe(cells, [200.0])
+    assert [off(cells, second * SECOND_NS) for second in range(1, 20)] == [[]] * 19
+    assert there.chargers == 0
 
 
 def test_chargers_are_looked_up_for_those_who_owe_and_once() -> None:
@@ -294,3 +304,18 @@ def test_only_who_could_train_otherwise_is_barred_for_its_debt() -> None:
     owe(place.batteries, [450.0, 450.0, 450.0])
     eligible, barred = place._eligible(0)
     assert (eligible.tolist(), barred.tolist()) == ([True, False, False], [1])
+
+
+def test_zeros_of_a_large_fleet_take_no_memory_until_they_are_written() -> None:
+    """Of 40 MB a hundred are written, each on a page of its own; numpy's zeros come in pages of 2 MB."""
+
+    def resident_kb() -> int:
+        status = Path("/proc/self/status").read_text()
+        return int(next(line.split()[1] for line in status.splitlines() if line.startswith("RssAnon")))
+
+    before_kb = resident_kb()
+    held = zeros(5_000_000, np.float64)
+    held[::50_000] = 2.5
+    assert resident_kb() - before_kb < 4_000
+    assert held.sum() == 250.0
+    assert held.copy()[50_000] == 2.5

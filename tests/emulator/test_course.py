@@ -11,7 +11,7 @@ from emulator.runs.replay.course import Course, course_of
 from emulator.runs.result import Result
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import TrainerSection
-from harness.report.course_charts import course_charts
+from harness.report.emulations.charts import course_charts
 
 
 @pytest.fixture(scope="module")

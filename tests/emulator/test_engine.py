@@ -507,6 +507,8 @@ def test_impossible_rules_are_refused() -> None:
         engine(type("S", (FedAvg,), {"needs": frozenset({"speed"})})())
     with pytest.raises(ConfigError, match="no server could know"):
         engine(type("S", (FedAvg,), {"needs": frozenset({"true_epoch_s"})})())
+    with pytest.raises(ConfigError, match="which no outcome has"):
+        engine(type("S", (FedAvg,), {"learns_from": frozenset({"credits"})})())
 
 
 def test_an_invented_fleet_is_at_most_scaled() -> None:

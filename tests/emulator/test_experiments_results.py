@@ -250,11 +250,11 @@ def test_budgets_of_the_old_rule_are_the_same_for_all(copy: Path) -> None:
 
 def test_participants_that_are_missing_or_no_numbers_are_refused(copy: Path) -> None:
     folder = copy / "plain" / "oort_s1"
-    edit_table(folder, "clients", lambda table: table.iloc[:3])
-    with pytest.raises(DataQualityError, match=r"oort_s1: participants spent .* J in all, their rounds cost"):
-        load_experiment(copy)
     edit_table(folder, "clients", lambda table: table.assign(train_j=np.nan))
     with pytest.raises(DataQualityError, match=r"oort_s1: energies of clients.parquet hold values that are"):
+        load_experiment(copy)
+    edit_table(folder, "clients", lambda table: table.iloc[:3])
+    with pytest.raises(DataQualityError, match=r"oort_s1: candidates of rounds.parquet are not those of"):
         load_experiment(copy)
 
 
@@ -524,7 +524,7 @@ def test_data_that_are_not_whole_are_refused(published: Path, tmp_path: Path) ->
     for path in published.iterdir():
         (cut / path.name).write_bytes(path.read_bytes())
     pq.write_table(pq.read_table(cut / "rounds.parquet").slice(3), cut / "rounds.parquet")
-    with pytest.raises(DataQualityError, match=r"run 0 has \d+ rounds"):
+    with pytest.raises(DataQualityError, match=r"\d+ rounds are stored, \d+ were played"):
         load_published(cut)
     (cut / "records.json").unlink()
     with pytest.raises(DataQualityError, match=r"has no records\.json"):

@@ -7,7 +7,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from emulator.round.budgets import MOMENTS, PER_MOMENT, feasible_budgets, feasible_rounds
+from emulator.fleet.world import World
+from emulator.round.budgets import MOMENTS, feasible_budgets, feasible_rounds
 from emulator.round.outcome import Accounting
 from emulator.round.reward import BudgetRule
 from emulator.round.rules import RoundRules
@@ -61,7 +62,7 @@ def test_every_drawn_round_is_one_that_enumeration_finds(selector, probes) -> No
         for seed in range(8)
         for costs in feasible_rounds(place, RULES, selector, np.random.default_rng(seed))
     ]
-    assert len(drawn) == 8 * MOMENTS * PER_MOMENT
+    assert len(drawn) == 8 * MOMENTS
     assert set(drawn) == possible
 
 
@@ -121,10 +122,41 @@ def test_the_world_is_afterwards_as_it_was() -> None:
         np.testing.assert_array_equal(values, after[name])
 
 
+def test_a_part_of_a_large_fleet_stands_for_it(monkeypatch) -> None:
+    """Candidates of a random part are random candidates: rounds, and their mean, are as by enumeration."""
+    asked = []
+    check_in = World.check_in
+    monkeypatch.setattr(World, "check_in", lambda w, t: asked.append(len(w.fleet)) or check_in(w, t))
+    monkeypatch.setattr("emulator.round.budgets.SAMPLE", 4)
+    place = five_phones()
+    drawn = [
+        (round(costs[HONEST].time_s, 6), round(costs[HONEST].energy_j, 6))
+        for seed in range(40)
+        for costs in feasible_rounds(place, RULES, Prober(), np.random.default_rng(seed))
+    ]
+    assert set(asked) == {4}
+    assert set(drawn) == by_hand(3)
+    # All 10 triples are equally likely, and of each all 3 pairs.
+    mean_j = 3 * (np.mean(list(EPOCHS_S.values())) + 0.25) + 2 * (0.25 + 4 * np.mean(list(EPOCHS_S.values())))
+    assert np.mean([energy_j for _, energy_j in drawn]) == pytest.approx(mean_j, rel=0.1)
+
+
+def test_where_few_may_train_the_whole_fleet_is_asked(monkeypatch) -> None:
+    """Three of sixty are on a charger: a part of six has two of them once in a while."""
+    monkeypatch.setattr("emulator.round.budgets.SAMPLE", 6)
+    people = [user(f"u{i}", charging=[(0, 86_400)] if i < 3 else []) for i in range(60)]
+    place = world(fleet([profile(epoch_j=1.0)], [100] * 60), replay(people, "charging"))
+    one_j = feasible_rounds(
+        world(fleet([profile(epoch_j=1.0)], [100] * 2)), RULES, FedAvg(), np.random.default_rng(0)
+    )[0][HONEST].energy_j
+    found = feasible_rounds(place, RULES, FedAvg(), np.random.default_rng(0))
+    assert {round(costs[HONEST].energy_j, 6) for costs in found} == {round(one_j, 6)}
+
+
 def test_recordings_that_end_give_the_moments_that_they_have() -> None:
     """A day of recordings, which are not begun anew: moments at 0, 7, 14 and 21 hours."""
     place = world(fleet([profile()], [100] * 5), replay([user(f"u{i}", hours=24) for i in range(5)]))
-    assert len(feasible_rounds(place, RULES, FedAvg(), np.random.default_rng(0))) == 4 * PER_MOMENT
+    assert len(feasible_rounds(place, RULES, FedAvg(), np.random.default_rng(0))) == 4
 
 
 def test_nobody_and_nothing_are_refused() -> None:

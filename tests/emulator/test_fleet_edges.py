@@ -216,6 +216,16 @@ def test_profiles_are_spread_by_the_largest_remainder() -> None:
     assert counts(fleet(profiles, [100] * 8), 3) == [3, 3, 2]
 
 
+@pytest.mark.parametrize("n", [5, 10, 12, 20, 33])
+def test_a_small_fleet_is_no_end_of_a_list_in_order_of_speed(n: int) -> None:
+    phones = [profile(device=f"d{i}", epoch_s=1.0 / (1 + i)) for i in range(34)]
+    state = fleet(phones, [100] * n)
+    assert max(counts(state, 34)) == 1
+    half = np.median(state.profile)
+    assert abs(half - 16.5) <= 1.0
+    assert counts(fleet(phones[:8], [100] * 4), 8) == [0, 1] * 4
+
+
 def test_equal_remainders_go_to_the_first() -> None:
     many = [named(f"d{i:02}") for i in range(40)]
     assert counts(fleet(many, [100] * 60), 40) == [2] * 20 + [1] * 20
@@ -357,6 +367,10 @@ def test_between_moments_a_quantity_is_linear_and_constant_in_no_time() -> None:
     values = np.array([[0.0, 5.0, 7.0, 9.0], [1.0, 3.0, 5.0, 7.0]])
     at = np.array([[0, 4, 10, 15, 20], [0, 1, 2, 3, 3]])
     assert between(moments, values, at).tolist() == [[0.0, 2.0, 5.0, 8.0, 9.0], [1.0, 3.0, 5.0, 7.0, 7.0]]
+    # Of two values for the first moment, the one before it counts at that moment.
+    assert between(np.array([[5, 5, 9]]), np.array([[1.0, 3.0, 7.0]]), np.array([[5, 7]])).tolist() == [
+        [1, 5]
+    ]
 
 
 # Budgets

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import emulator
+from device_agents.onnx_export.step import export_step
 from device_agents.workloads import METRICS, Task, loss_of, metric_sums, metric_value
 from emulator.compare.load import compare_emulations
 from emulator.own_code import find_task, use_code
 from emulator.runs.batch import plan, play, start
 from emulator.scenario.load import load_scenario
-from emulator.scenario.model import Scenario
+from emulator.scenario.model import Scenario, TrainerSection
 from harness.cli import run as joulefleet
 from joulefleet.errors import ConfigError, DataQualityError
 from tests.emulator.own_files import RENTS, TOKENS, nothing_given, written
@@ -77,6 +78,56 @@ def test_tokens_are_predicted_one_by_one_and_dealt_out_by_group(tmp_path: Path) 
     assert 1 < perplexity.iloc[-1] < perplexity.iloc[0] <= 12
     loss = result.rounds["loss"]
     np.testing.assert_allclose(np.exp(loss), result.rounds["perplexity"])
+
+
+SEVERAL = """
+import numpy as np
+import torch
+from torch import nn
+
+higher_is_better = False
+
+
+def data():
+    x = np.random.default_rng(0).normal(size=(240, 6)).astype("float32")
+    return x, x
+
+
+class model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.into, self.out = nn.Linear(6, 4), nn.Linear(2, 6)
+
+    def forward(self, x):
+        mean, spread = self.into(x).chunk(2, 1)
+        z = mean + torch.randn_like(mean) * spread.exp() if self.training else mean
+        return {"x": self.out(z), "code": (mean, spread)}
+
+
+def loss(output, y):
+    mean, spread = output["code"]
+    return ((output["x"] - y) ** 2).mean(1) + (mean**2 + (2 * spread).exp() - 2 * spread - 1).mean(1) / 20
+
+
+def squared(output, y):
+    return ((output["x"] - y) ** 2).mean(1)
+
+
+metric = squared
+"""
+
+
+def test_a_model_may_give_several_tensors(tmp_path: Path) -> None:
+    """A variational autoencoder: the loss and the metric get what the model gives."""
+    code = written(tmp_path, "several.py", SEVERAL)
+    found = emulator.run(small(learning_rate=0.1), code=[code], out=tmp_path / "o").rounds["test_squared"]
+    assert found.iloc[-1] < found.iloc[0]
+    half = TrainerSection(workers=1, precision="bfloat16")
+    scenario = small(learning_rate=0.1).model_copy(update={"trainer": half})
+    rough = emulator.run(scenario, code=[code], out=tmp_path / "h").rounds["test_squared"]
+    np.testing.assert_allclose(rough, found, rtol=0.02)
+    assert list(rough) != list(found)
+    assert b"draw/normal/0" in export_step(find_task("several"), 4)
 
 
 def test_the_sums_of_every_metric_are_those_of_the_whole() -> None:

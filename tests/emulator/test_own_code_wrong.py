@@ -90,6 +90,14 @@ WRONG = {
     ),
     "outputs": (with_model("nn.Linear(3, 2)"), f":{IN_MODEL}: model gives (4, 2) for targets of (4,)"),
     "a tuple": (with_model("nn.LSTM(3, 1)"), f":{IN_MODEL}: model gives a tuple for a batch"),
+    "a tuple for the metric": (
+        with_model("nn.LSTM(3, 1)") + LOSS.format("(output[0][:, 0] - y) ** 2"),
+        f":{IN_MODEL}: model gives a tuple for a batch, and metric 'mae' takes one tensor",
+    ),
+    "no tensors": (
+        RENTS + UNSEEDED.format("0").replace("self.inner(x)[:, 0].float() + 0", "{'size': 3}"),
+        ":23: model gives a dict for a batch, not a tensor",
+    ),
     "double": (with_model("nn.Linear(3, 1).double()"), f":{IN_MODEL}: model has weight as float64"),
     "frozen": (
         with_model("nn.Sequential(nn.Linear(3, 1).requires_grad_(False), nn.Linear(1, 1))"),

@@ -21,6 +21,7 @@ from power.reference.facts import reference_facts
 from tests.conftest import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "profiles.md").read_text(encoding="utf-8")
+SOURCES = (REPOSITORY / "docs" / "reference-fleet.md").read_text(encoding="utf-8")
 (BLOCK,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
 TASK = find_task("mnist-lenet5")
 
@@ -80,4 +81,4 @@ def test_a_path_that_leads_nowhere_says_where_it_was_looked_for(tmp_path: Path) 
 def test_the_sources_that_are_named_are_those_of_the_facts() -> None:
     for name, source in reference_facts().sources.items():
         if name in ("bodt", "flash", "freqbench", "sigcomm21", "extrasensory"):
-            assert source.place.split(",")[0] in PAGE, name
+            assert source.place.split(",")[0] in SOURCES, name

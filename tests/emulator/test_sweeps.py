@@ -105,6 +105,20 @@ def test_values_are_of_the_type_that_the_scenario_has(text: str, value: Any) -> 
     assert type(at) is type(value)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_quoted_value_may_stand_beside_another_key_of_its_section(order: int) -> None:
+    texts = [
+        'fleet.profiles="ai-benchmark"',
+        "fleet.devices=300",
+        'protocol.every_s="30 min"',
+        "protocol.k=3",
+    ]
+    (found,) = expand(SMALL, None, settings_in(texts[::order]))
+    fleet, protocol = found.scenario.fleet, found.scenario.protocol
+    assert (fleet.profiles, fleet.devices) == ("ai-benchmark", 300)
+    assert (protocol.every_s, protocol.k) == (1800.0, 3)
+
+
 def test_lists_are_split_outside_of_brackets_and_quotes() -> None:
     assert split_list("a, b=[1,2],'c,d',{e=1,f=2}") == ["a", "b=[1,2]", "'c,d'", "{e=1,f=2}"]
     found = selectors_in(["fedavg,oort:mode=official,penalty=1", "refl"])

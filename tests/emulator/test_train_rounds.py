@@ -20,8 +20,7 @@ from emulator.data.sources import load_data_set
 from emulator.training.base import Trainer
 from emulator.training.choose import open_trainer
 from emulator.training.client_data import ClientData
-from emulator.training.pool import Pool
-from emulator.training.rows import SharedRows
+from emulator.training.pool import Pool, SharedRows
 from joulefleet.errors import ConfigError, JoulefleetError
 from tests.emulator.plain_training import data_for, ids, run, shards_of
 

@@ -39,6 +39,8 @@ def test_hashes_are_those_of_plain_integers() -> None:
     for i, one in enumerate(names.tolist()):
         for j, other in enumerate(names.tolist()):
             assert int(many[i, j]) == plain_hash.hashed(int(key), one, other)
+    # One number alone is no array to numpy, and warns where an array does not.
+    assert int(hashed(key, 7, -1)) == plain_hash.hashed(int(key), 7, -1)
     np.testing.assert_allclose(normals(key, names), [plain_hash.normal(int(key), n) for n in names.tolist()])
     many_u = uniforms(key, np.arange(100_000))
     assert 0 < many_u.min() < 1e-4 < 1 - 1e-4 < many_u.max() < 1

@@ -15,7 +15,7 @@ import time
 import tty
 from collections import deque
 
-from power.emulated.usb_socket import ADDRESS_PREFIX, ControlRequest, TransferError, UsbSocketServer
+from power.emulated.usb.cable import ADDRESS_PREFIX, ControlRequest, TransferError, UsbSocketServer
 from tests.firmware.chip import CYCLES_PER_S, Chip, Stalled
 from tests.firmware.monsoon import BULK_ENDPOINT, SERIAL_ENDPOINT, Hvpm, Lvpm
 
@@ -116,10 +116,12 @@ class HvpmOnUsb:
 
     Attributes:
         address: What goes into `power.meter.MeterConfig.port`.
+        late_s: How late a read was served at most, be it the program or this bridge that had no processor.
     """
 
     def __init__(self, unit: Hvpm, queued_transfers: int = 0) -> None:
         self.unit = unit
+        self.late_s = 0.0
         self._depth = queued_transfers
         self._queue: deque[bytes] = deque()
         self._lock = threading.Lock()
@@ -134,14 +136,14 @@ class HvpmOnUsb:
         self._server.close()
 
     def open_error(self) -> int:
-        """See `power.emulated.usb_socket.UsbDevice`."""
+        """See `power.emulated.usb.cable.UsbDevice`."""
         return 0
 
     def reset(self) -> None:
-        """See `power.emulated.usb_socket.UsbDevice`; a reset of the port is not simulated."""
+        """See `power.emulated.usb.cable.UsbDevice`; a reset of the port is not simulated."""
 
     def control(self, request: ControlRequest) -> bytes:
-        """See `power.emulated.usb_socket.UsbDevice`."""
+        """See `power.emulated.usb.cable.UsbDevice`."""
         to_host = request.request_type & 0x80
         setup = (request.request_type, request.request, request.value, request.index)
         with self._lock:
@@ -162,9 +164,10 @@ class HvpmOnUsb:
         return answer
 
     def bulk_read(self, size: int, requested_ns: int, deadline_ns: int) -> bytes:
-        """See `power.emulated.usb_socket.UsbDevice`."""
+        """See `power.emulated.usb.cable.UsbDevice`."""
         while True:
             with self._lock:
+                self.late_s = max(self.late_s, (self._clock.cycle() - self.unit.chip.cycles) / CYCLES_PER_S)
                 self._pass_time(self._clock.cycle(requested_ns))
                 packet = self._next(self._clock.cycle(min(time.monotonic_ns(), deadline_ns)))
             if packet is not None:

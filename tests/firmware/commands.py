@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from harness.cli import run
-from power.emulated.usb_socket import ControlRequest
+from power.emulated.usb.cable import ControlRequest
 from power.meters.serial_port import SerialPort
 from tests.firmware.frames import START, STOP, frame, split
 from tests.firmware.transcript import Conversation, Message

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from power.emulated.hvpm import EmulatedHvpm
-from power.emulated.lvpm import EmulatedLvpm
+from power.emulated.hvpm.instrument import EmulatedHvpm
+from power.emulated.lvpm.instrument import EmulatedLvpm
 from power.emulated.options import EmulatorOptions
-from power.emulated.usb_socket import ControlRequest, TransferError
+from power.emulated.usb.cable import ControlRequest, TransferError
 from tests.firmware.chip import Stalled
 
 STEP_NS = 100_000
@@ -63,9 +63,9 @@ class EmulatedUsb:
     def __init__(self, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self._now_ns = 1_000_000_000_000
         clock = SimpleNamespace(monotonic_ns=lambda: self._now_ns, sleep=self.wait)
-        monkeypatch.setattr("power.emulated.hvpm.time", clock)
-        monkeypatch.setattr("power.emulated.hvpm.BURST_NS", STEP_NS)
-        monkeypatch.setattr("power.emulated.hvpm.POLL_NS", STEP_NS)
+        monkeypatch.setattr("power.emulated.hvpm.instrument.time", clock)
+        monkeypatch.setattr("power.emulated.hvpm.instrument.BURST_NS", STEP_NS)
+        monkeypatch.setattr("power.emulated.hvpm.instrument.POLL_NS", STEP_NS)
         options = EmulatorOptions(serial="20001", signal=LOAD, variant=f"fresh,firmware-{version}")
         self._emulator = EmulatedHvpm(options)
 

@@ -12,7 +12,7 @@ from joulefleet.errors import MeterDisconnected, MeterSilent
 from power.meter import MeterConfig, open_meter
 from power.meters import OutputControl, OutputSetting
 from power.meters.serial_port import SerialPort
-from power.meters.usb_link import UsbLink
+from power.meters.usb.link import UsbLink
 
 STEP_A = {"monsoon-lvpm": 8 / 1023, "monsoon-hvpm": 16 / 0xFFFF}
 FAULTS = ("swallowed", "unanswered", "unplugged")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from power.emulated.hvpm import EmulatedHvpm
+from power.emulated.hvpm.instrument import EmulatedHvpm
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import in_thread
 from tests.firmware.answers import late_answers, serial_answers, stored_answers, usb_answers

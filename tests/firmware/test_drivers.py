@@ -22,10 +22,12 @@ from power.recording import open_recording
 from power.recording.recorder import record as store
 from power.recording.redecode import compare_with_raw
 from power.wire.lvpm import LvpmDecoder
-from power.wire.lvpm_frames import PREPARE, START
+from power.wire.lvpm_frames import GET_STATUS, PREPARE, START, STOP, StatusBit, find_status
 from tests.firmware.bridge import HvpmOnUsb, LvpmOnPty
 from tests.firmware.images import HVPM
 from tests.firmware.monsoon import Hvpm, Load, Lvpm
+
+pytestmark = pytest.mark.usefixtures("real_time")
 
 
 @contextlib.contextmanager
@@ -87,9 +89,8 @@ def test_lvpm_over_current_is_said_at_once(images: Path) -> None:
         assert "over_current" in {finding.code for finding in meter.findings}
 
 
-def test_lvpm_that_a_dead_client_left_sampling(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lvpm_that_a_dead_client_left_sampling(images: Path) -> None:
     """It streams into the port of whoever opens it next."""
-    monkeypatch.setattr("power.meters.monsoon_lvpm.STATUS_TIMEOUT_S", 3.0)  # for a simulation that is late
     unit = Lvpm(images, Load(0.25, 4.0))
     with LvpmOnPty(unit) as bridge:
         dead = os.open(bridge.path, os.O_RDWR | os.O_NOCTTY)
@@ -104,6 +105,27 @@ def test_lvpm_that_a_dead_client_left_sampling(images: Path, monkeypatch: pytest
             blocks = record(meter, 1000)
     assert blocks[0].ticks[0] == 0
     assert np.concatenate([b.current_a for b in blocks]) == pytest.approx(0.25, abs=2e-4)
+
+
+def test_lvpm_misses_a_stop_at_its_first_calibration(images: Path) -> None:
+    """It says that it knows no such command, and then nothing until a second stop."""
+    unit = Lvpm(images)
+    unit.write(PREPARE)
+    list(unit.read(0.02))
+    unit.write(START)
+    list(unit.read(0.00525))
+    answers = []
+    for command in (STOP, GET_STATUS, STOP, GET_STATUS):
+        unit.write(command)
+        answers.append(find_status(b"".join(data for _, data in unit.read(0.3))))
+    missed, nothing, stopped, known = answers
+    assert missed is not None
+    assert StatusBit.UNKNOWN_COMMAND in missed.bits
+    assert StatusBit.STOPPED not in missed.bits
+    assert nothing is None
+    assert stopped is not None
+    assert StatusBit.STOPPED in stopped.bits
+    assert known is not None
 
 
 def test_lvpm_samples_lost_to_a_slow_host_are_counted(images: Path) -> None:

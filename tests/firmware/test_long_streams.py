@@ -18,6 +18,7 @@ from tests.firmware.bridge import HvpmOnUsb, LvpmOnPty
 from tests.firmware.frames import PREPARE, START, frame
 from tests.firmware.images import HVPM
 from tests.firmware.monsoon import Hvpm, Load, Lvpm
+from tests.priority import in_real_time
 
 LIMITS = {"voltage_v": 4.0, "voltage_max_v": 4.3, "current_limit_a": 5.0}
 LOAD = Load(0.25, 4.0)
@@ -72,7 +73,7 @@ def assert_nothing_to_remark(result: tuple[tuple[Finding, ...], float, float, in
 def test_lvpm_stream(images: Path, campaign_count: Callable[[int, int], int]) -> None:
     seconds = campaign_count(10, 600)
     unit = Lvpm(images, LOAD)
-    with LvpmOnPty(unit) as bridge:
+    with in_real_time(), LvpmOnPty(unit) as bridge:
         info, config = opened("monsoon-lvpm", bridge.path)
     unit.write(frame(PREPARE))
     list(unit.read(0.02))
@@ -85,7 +86,7 @@ def test_lvpm_stream(images: Path, campaign_count: Callable[[int, int], int]) ->
 def test_hvpm_stream(images: Path, campaign_count: Callable[[int, int], int]) -> None:
     seconds = campaign_count(10, 600)
     unit = Hvpm(images, HVPM[32], LOAD)
-    with HvpmOnUsb(unit) as bridge:
+    with in_real_time(), HvpmOnUsb(unit) as bridge:
         info, config = opened("monsoon-hvpm", bridge.address)
     unit.start()
     result = judged(unit.read(seconds), monsoon_hvpm.decoder_for(info), info, config)

@@ -20,7 +20,10 @@ from selenium.webdriver.support.select import Select
 from harness.bench_run.run import read_bench_files, run_bench
 from harness.cli import run as joulefleet
 from harness.outputs import OUTPUTS, write_outputs
-from harness.report import bench_charts, bench_page, bench_sections, profile_tables
+from harness.report.bench import charts as bench_charts
+from harness.report.bench import page as bench_page
+from harness.report.bench import profile_tables
+from harness.report.bench import sections as bench_sections
 from harness.report.page import ErrorBar, Number
 from harness.results.stored_run import StoredRun
 from joulefleet.errors import JoulefleetError

@@ -9,13 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from emulator.compare import load_emulations
+from emulator.experiments import Variant, summary_of
 from emulator.runs.batch import plan, play, run, start
 from emulator.runs.result import EMULATION_FILE
 from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TrainerSection
 from harness.cli import run as joulefleet
 from harness.report.charts import HeatMap
-from harness.report.emulation_page import emulation_page
-from harness.report.experiment_charts import MAX_CELLS
+from harness.report.emulations.charts import MAX_CELLS
+from harness.report.emulations.emulation_page import emulation_page
+from harness.report.emulations.experiment_page import variant_curves, variant_tables
 from harness.report.page import Page, Section
 from tests.harness.browser import browser, console_errors, drawn, open_page, requested_urls, wait_until_drawn
 
@@ -153,3 +156,13 @@ def test_chromium_draws_and_prints_it(emulated: Path, require_program: Callable[
         assert "open it on the screen to print it" in driver.execute_script(said)
         pdf = base64.b64decode(driver.print_page())
         assert pdf.startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("order", [METHODS, METHODS[::-1]])
+def test_curves_begin_with_the_best(emulated: Path, order: tuple[str, ...]) -> None:
+    loaded, _ = load_emulations([emulated])
+    runs = {method: {one.seed: one for one in loaded if one.method == method} for method in order}
+    scenario = loaded[0].record.scenario
+    summary = summary_of(Variant(name="v", title="v", scenario=scenario, reductions=("none",)), runs)
+    lines = variant_curves(summary).charts[0].as_data()["series"]
+    assert [line["label"] for line in lines] == [row[0] for row in variant_tables(summary)[0].tables[0].rows]

@@ -10,8 +10,8 @@ import pytest
 from emulator.experiments.results import load_experiment
 from harness.outputs import write_experiment
 from harness.report.charts import Chart, HeatMap, Series, StackedBars
-from harness.report.experiment_charts import selection_map
-from harness.report.experiment_page import experiment_page
+from harness.report.emulations.charts import selection_map
+from harness.report.emulations.experiment_page import experiment_page
 from harness.report.page import Page, Section
 from joulefleet.runstore.run import read_run
 from tests.emulator.small_experiment import METHODS, played, small_plan

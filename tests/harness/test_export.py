@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 from itertools import pairwise
@@ -18,7 +17,6 @@ from harness.cli import run as joulefleet
 from harness.export.junit import junit
 from harness.export.perfetto import export_perfetto
 from harness.results.stored_run import StoredRun
-from harness.results.tables import epoch_table
 from joulefleet.runstore import RunStore
 from tests.harness.profile_captures import RATE_HZ
 from tests.harness.stored_bench import EPOCHS_S, TRAIN_W, capture_with_a_gap, stored_bench
@@ -155,49 +153,6 @@ def test_perfetto_trace(bench: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     ]
     assert len(inside) == EPOCHS_S[0] * RATE_HZ
     assert set(inside) == {TRAIN_W}
-
-
-def as_tables(path: Path) -> sqlite3.Connection:
-    """A trace as Perfetto's processor shows it, by the rules of the Trace Event Format alone.
-
-    Processes by their ``process_name``, slices of ``X``, a counter per name of a ``C`` event's argument.
-    """
-    events = json.loads(path.read_text())["traceEvents"]
-    db = sqlite3.connect(":memory:")
-    db.executescript(
-        "create table process (upid, name); create table slice (upid, name, ts, dur);"
-        "create table counter (upid, name, ts, value);"
-    )
-    for e in events:
-        if e["ph"] == "M" and e["name"] == "process_name":
-            db.execute("insert into process values (?, ?)", (e["pid"], e["args"]["name"]))
-        elif e["ph"] == "X":
-            db.execute("insert into slice values (?, ?, ?, ?)", (e["pid"], e["name"], e["ts"], e["dur"]))
-        elif e["ph"] == "C":
-            rows = [(e["pid"], f"{e['name']} {key}", e["ts"], value) for key, value in e["args"].items()]
-            db.executemany("insert into counter values (?, ?, ?, ?)", rows)
-    return db
-
-
-def test_a_query_finds_epochs_and_their_power(bench: Path, tmp_path: Path) -> None:
-    out = tmp_path / "trace.json"
-    export_perfetto(StoredRun(bench), out)
-    found = (
-        as_tables(out)
-        .execute(
-            "select p.name, s.name, s.dur / 1e6, avg(c.value), avg(c.value) * s.dur / 1e6 from slice s"
-            " join process p using (upid) join counter c on c.upid = s.upid and c.name = 'power W'"
-            " and c.ts > s.ts and c.ts < s.ts + s.dur where s.name like 'epoch %' group by s.upid, s.name"
-        )
-        .fetchall()
-    )
-    rows = [row for row in epoch_table(StoredRun(bench).captures).rows if row["usable"]]
-    expected = {(row["job"], f"epoch {row['epoch']}"): row for row in rows}
-    assert {(job, name) for job, name, *_ in found} == set(expected)
-    for job, name, seconds, watts, joules in found:
-        assert seconds == pytest.approx(expected[job, name]["duration_s"], abs=1e-5)
-        assert watts == pytest.approx(expected[job, name]["mean_power_w"], rel=0.01)
-        assert joules == pytest.approx(expected[job, name]["energy_j"], rel=0.01)
 
 
 def test_perfetto_trace_is_capped(bench: Path, tmp_path: Path) -> None:

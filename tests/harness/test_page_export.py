@@ -13,8 +13,17 @@ import pytest
 from harness.cli import run
 from harness.outputs import page_of
 from harness.report import page as page_module
-from harness.report.charts import Band, Chart, DotPlot, HeatMap, Overlay, Scatter, Series, StackedBars
-from harness.report.colours import LineStyle
+from harness.report.charts import (
+    Band,
+    Chart,
+    DotPlot,
+    HeatMap,
+    LineStyle,
+    Overlay,
+    Scatter,
+    Series,
+    StackedBars,
+)
 from harness.report.page import ErrorBar, Fold, Number, Page, Section, Table
 from harness.report.page_tables import FIGURES, page_tables
 from joulefleet.interval import Interval

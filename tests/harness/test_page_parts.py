@@ -1,14 +1,18 @@
 """What every page shares: the answer first, origins once, one colour per method, figures for a paper."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from emulator.runs.batch import plan, play, start
 from harness.cli import run as joulefleet
-from harness.report.charts import DotPlot, Scatter
-from harness.report.colours import COLOURS, DASHES, KNOWN, method_style
-from harness.report.page import Page, Section, Table
+from harness.report.charts import COLOURS, DASHES, KNOWN, DotPlot, Scatter, method_style
+from harness.report.emulations.answers import _beside_others
+from harness.report.emulations.experiment_page import _clearly_first, _marked
+from harness.report.page import Fold, Number, Page, Section, Table
+from harness.report.page_tables import page_tables
 from joulefleet.interval import Interval
 from joulefleet.provenance import Origin
 from tests.harness.test_emulation_page import SMALL
@@ -92,10 +96,58 @@ def test_figures_for_a_paper(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_differences_are_signed_as_people_read_them() -> None:
-    from harness.report.experiment_charts import _less_one, _slower
+    from harness.report.emulations.charts import _less_one, _slower
 
     less = _less_one(Interval(0.8, 0.7, 0.9))
     assert (less.mean, less.low, less.high) == pytest.approx((-20, -30, -10))
     faster = _slower(Interval(2.0, 1.6, 2.5))
     assert (faster.mean, faster.low, faster.high) == pytest.approx((-50, -60, -37.5))
     assert DotPlot("t", ("a",), {"m": [less]}, "%", "emulated").as_data()["rows"][0]["values"][0][0] == -20
+
+
+def test_an_origin_that_all_numbers_share_is_said_once() -> None:
+    numbers = [Number(1.0, "s", Origin.EMULATED), Number(2.0, "J", Origin.EMULATED)]
+    shown, origins = Table(["a", "b"], [numbers]).shown()
+    assert (list(shown.rows), origins) == ([["1 s", "2 J"]], [("", Origin.EMULATED)])
+    mixed = Table(["a", "b"], [[numbers[0], Number(2.0, "J", Origin.MEASURED)]])
+    assert mixed.shown() == (mixed, [])
+
+
+def test_what_is_folded_is_exported_too() -> None:
+    fold = Fold("more", tables=[Table(["a"], [["x"]], "inside")])
+    page = Page("p", "", [Section("s", folds=[fold])])
+    assert "inside" in page.html()
+    assert any(table.name.endswith("inside") for table in page_tables(page))
+
+
+@pytest.mark.parametrize(
+    ("others", "marked"),
+    [
+        ([Interval(9.0, 8.0, 10.0)], "Marked"),
+        ([Interval(9.0, 5.5, 10.0)], "intervals overlap"),
+        ([Interval(9.0, 8.0, 10.0), Interval(20.0)], "not all have an interval"),
+    ],
+)
+def test_the_first_is_marked_only_where_it_is_clearly_so(others: list[Interval], marked: str) -> None:
+    costs = [Interval(5.0, 4.0, 6.0), *others]
+    rows: Any = [SimpleNamespace(energy_to_target_j=cost, reached=3, seeds=3) for cost in costs]
+    assert marked in _marked(rows)
+    assert _clearly_first(rows) is (marked == "Marked")
+    rows[0].reached = 2  # not with every seed
+    assert not _clearly_first(rows)
+
+
+def test_an_answer_says_whether_the_difference_is_clear() -> None:
+    def row(method: str, cost: Interval) -> Any:
+        return SimpleNamespace(method=method, energy_to_target_j=cost)
+
+    def said(*ends: Interval) -> str:
+        rows = [row(name, cost) for name, cost in zip(("oort", "fedavg"), ends, strict=True)]
+        return _beside_others(rows[0], rows, "energy_to_target_j", "J")
+
+    least = Interval(5.0, 4.0, 6.0)
+    assert said(least, Interval(9.0, 8.0, 10.0)) == "5.0 ± 1.0 J; fedavg takes 9.0 ± 1.0 J"
+    assert said(least, Interval(6.0, 5.0, 7.0)).endswith("(intervals overlap: no clear difference)")
+    assert said(Interval(5.0), Interval(9.0)).endswith("takes 9 J (too few seeds for an interval)")
+    two = Interval(5.0, values=(4.0, 6.0))
+    assert said(two, Interval(9.0)).startswith("5 J (4 and 6); fedavg takes 9 J")

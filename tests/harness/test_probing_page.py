@@ -15,8 +15,9 @@ from harness.cli import run as joulefleet
 from harness.outputs import write_outputs
 from harness.probing.cost_rows import cost_rows
 from harness.probing.validation import MeasuredCell, MeasuredSaving
-from harness.report.probing_page import _text
+from harness.report.bench.probing_page import _said, _text
 from joulefleet.interval import Interval
+from joulefleet.provenance import Origin
 from power.profile import Quantity
 from tests.harness.browser import browser, console_errors, drawn, open_page, requested_urls
 from tests.harness.stored_bench import HOSTILE
@@ -147,3 +148,11 @@ def test_chromium_draws_it(run: Path, html: str, require_program: Callable[[str,
         assert all(dot.rect["width"] > 2 for dot in dots)
         assert console_errors(driver) == []
         assert {url.split(":")[0] for url in requested_urls(driver)} <= {"file", "data", "chrome"}
+
+
+@pytest.mark.parametrize(("half_width", "told"), [(0.2, False), (0.32, True), (0.4, True)])
+def test_a_saving_whose_shown_interval_holds_zero_says_so(half_width: float, told: bool) -> None:
+    share = Quantity(mean=0.331, sd=0.1, n=4, half_width_95=half_width)
+    text = _said(share, Origin.EMULATED)
+    assert ("not distinguishable from 0" in text) is told, text
+    assert bool(re.search(r"\[-|± 4", text)) is told, "as its shown ends do"

@@ -6,12 +6,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.report.charts import MAX_POINTS, Band, Chart, Series
+from harness.report.charts import MAX_POINTS, Band, Chart, DotPlot, Series
 from harness.report.page import Number, Page, Section, Table
 from harness.results.decimate import min_max_indices
 from joulefleet.errors import StorageError
+from joulefleet.interval import Interval
 from joulefleet.provenance import Origin
 from tests.harness.browser import browser, console_errors, open_page, requested_urls
+
+CATCH_LABELS = """
+window.labels = [];
+const write = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, ...where) {
+  window.labels.push(text);
+  return write.call(this, text, ...where);
+};
+"""
 
 
 def page() -> Page:
@@ -35,7 +45,8 @@ def test_numbers_show_interval_unit_and_origin() -> None:
     assert Number(0.00123, "J", Origin.SCALED).text == "0.00123 J"
     html = page().html()
     assert '3.214 ± 0.057 J <span class="badge emulated">emulated</span>' in html
-    assert '1 J <span class="badge scaled">scaled</span>' in html
+    assert "<td>1 J</td>" in html, "once above the table"
+    assert html.count('<span class="badge scaled">scaled</span>') == 2, "there, and in the legend of all"
 
 
 def test_decimation_keeps_every_peak() -> None:
@@ -103,6 +114,22 @@ def test_chromium_draws_it_without_complaint_or_network(
         assert console_errors(driver) == []
         schemes = {url.split(":")[0] for url in requested_urls(driver)}
         assert schemes <= {"file", "data", "chrome"}  # chrome: the empty tab it starts with
+        # In the same browser: a scale of millionths, and differences that are all below zero.
+        small = np.array([0.0, 1e-6, 2.5e-6])
+        chart = Chart("Small", "hours", "J", small, [Series("J", small)], "emulated")
+        dots = DotPlot("Less", ("energy",), {"oort": [Interval(-40.0, -50.0, -30.0)]}, "%", "emulated")
+        lines = [Series(f"method {i}", small) for i in range(8)]
+        many = Chart("Many", "hours", "J", small, lines, "emulated")
+        driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": CATCH_LABELS})
+        open_page(
+            driver, Page("p", "", [Section("s", charts=[chart, dots, many])]).write(tmp_path / "small.html")
+        )
+        labels = driver.execute_script("return window.labels")
+        assert {"0.0000005", "0.000001", "0.0000025"} <= set(labels), labels
+        assert len(driver.find_elements("css selector", ".dots b.zero")) == 1
+        assert len(driver.find_elements("css selector", ".u-legend .u-off")) == 2, "six of eight lines"
+        assert "2 more lines" in driver.find_element("tag name", "main").text
+        assert console_errors(driver) == []
         picture = tmp_path / "report.png"
         assert driver.save_screenshot(str(picture))
         assert picture.stat().st_size > 10_000

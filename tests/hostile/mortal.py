@@ -27,7 +27,7 @@ IMPORTED = (
     "harness.cli.profile.commands",
     "harness.outputs",
     "harness.profiles.library",
-    "harness.report.emulation_page",
+    "harness.report.emulations.emulation_page",
     "pandas",
     "pyarrow.parquet",
     "traces.synth",

@@ -19,7 +19,7 @@ from emulator.scenario.model import ProtocolSection, Scenario, SelectorSection
 from harness.cli import run as joulefleet
 from harness.cli.bench.federate import _data, _lines, _round_energy
 from harness.federate.files import read_federate_files
-from harness.report.bench_page import rounds_section
+from harness.report.bench.page import rounds_section
 from harness.rounds.record import FEDERATION
 from joulefleet.provenance import Origin
 from joulefleet.records import write_record

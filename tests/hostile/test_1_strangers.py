@@ -34,6 +34,15 @@ LINES = {
     " extra={str(i): 1 for i in range(33)}))",
     "facts without end": 'line(b\'"type":"marker","marker":{"extra":{"a":\' + b\'[\' * 5000)',
     "a number twice": "seq = 1; say('heartbeat', t_dev_ns=1, phase='epoch', epoch=1)",
+    "time below zero for a processor": "done('j', cpu=dict(epochs_s=-1.0, agent_s=0))",
+    "more time than there was": "done('j', cpu=dict(epochs_s=1e308, agent_s=0))",
+    "a loss that is none": "done('j', loss=float('nan'))",
+    "the clock before it began": "done('j', t_dev_ns=-5)",
+    "a result of the host": "done('j', result=dict(path='../../../etc/passwd', size=1, sha256='0' * 64))",
+    "accepted twice": "say('accepted', job_id='j')",
+    "an epoch below zero": "say('heartbeat', t_dev_ns=1, phase='epoch', epoch=-7)",
+    "samples below zero": "say('probe_done', job_id='j', loss=1.0, duration_ns=1, samples=-600)",
+    "last words of 60 kB": "done('j', outcome='failed', code='x', message='\\x1b[2J' * 15000)",
     "an epoch of 292 years": "say('probe_done', job_id='j', loss=1e308, duration_ns=2**63 - 1, samples=9)",
 }
 

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from power.importers.files import import_recording
+from power.recording import open_recording
 from power.wire.decoder import Decoded
 from power.wire.hvpm import HvpmDecoder
 from power.wire.ina219.frames import crc16
@@ -296,3 +299,30 @@ def compare(parts: list[Decoded], truth: Truth, counts: Counter[str]) -> tuple[i
     sent = [(i, truth.known.get((round(amps, 9), round(volts, 9)))) for i, (amps, volts) in wrong]
     shifts = [abs(i - known) for i, known in sent if known is not None]
     return len(sent) - len(shifts), shifts
+
+
+ROWS = {
+    "more than 32 bits hold": b"0.401,1e308,4.0,",
+    "minus that": b"0.401,-1e39,4.0,",
+    "digits of another script": "0.401,\uff12\uff15\uff10,4.0,".encode(),
+    "an underscore": b"0.401,2_50.0,4.0,",
+    "not a number": b"0.401,nan,4.0,",
+    "infinity": b"0.401,250.0,inf,",
+    "another base": b"0.401,0xfa,4.0,",
+    "a quote that stays open": b'0.401,"250,4.0,',
+    "a zero byte": b"0.401,25\x000,4.0,",
+}
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
+def test_a_row_of_a_file_that_is_no_sample_is_counted_and_what_is_stored_can_be_read(
+    row: bytes, tmp_path: Path
+) -> None:
+    """By hand: what Python takes for a number, and a spreadsheet or a meter does not write."""
+    rows = [b"%.4f,250.0,4.0," % (0.4 + i / 5000) for i in range(1000)]
+    rows[5] = row
+    (tmp_path / "m.csv").write_bytes(b"\n".join([b"Time(ms),Main(mA),Main Voltage(V),", *rows, b""]))
+    record = import_recording(tmp_path / "m.csv", tmp_path / "r", form="auto")
+    assert [f.count for f in record.findings if f.code == "bad_rows"] == [1]
+    found = np.concatenate([block.current_a for block in open_recording(tmp_path / "r").blocks()])
+    assert found.tolist() == [0.25] * 999

@@ -1,6 +1,7 @@
 """Class 5: tables of a foreign folder whose columns are not ours. Every table that the product reads."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import emulator
+from emulator.experiments.results import load_published
 from harness.cli import run as joulefleet
 from harness.rounds.host_load import HostLoad
 from joulefleet.errors import JoulefleetError, StorageError
@@ -20,6 +22,7 @@ from power.recording import open_recording
 from power.recording.redecode import raw_portions
 from power.recording.tables import arrivals_schema
 from tests.harness.stored_bench import stored_bench
+from tests.power.synthetic import block, write_recording
 from traces import TraceSet, import_traces
 from traces.replay.flat_store import open_flat, write_flat
 
@@ -109,6 +112,21 @@ def read_arrivals(folder: Path) -> None:
         pass
 
 
+def with_more_blocks(whole: Path) -> None:
+    """Three batches in place of the one of so short a recording."""
+    folder = recording_in(whole)
+    shutil.rmtree(folder)
+    parts = [block([1.0] * 100, first_index=at, dropped_before=100 if at else 0) for at in (0, 200, 400)]
+    write_recording(folder, parts)
+
+
+def with_arrivals(whole: Path) -> None:
+    folder = recording_in(whole)
+    (folder / "raw.bin").write_bytes(bytes(10))
+    with TableWriter(folder, "arrivals", arrivals_schema()) as table:
+        table.append({"end_offset": [4, 10], "arrival_ns": [1, 2]})
+
+
 def read_emulation(table: str) -> Callable[[Path], None]:
     def read(folder: Path) -> None:
         for result in emulator.load_results(folder).results:
@@ -160,10 +178,7 @@ def test_a_table_with_other_columns_is_refused_by_name(reader: str, made: Path, 
     whole = tmp_path / "whole"
     shutil.copytree(made / kept, whole)
     if reader == "arrivals":
-        folder = recording_in(whole)
-        (folder / "raw.bin").write_bytes(bytes(10))
-        with TableWriter(folder, "arrivals", arrivals_schema()) as table:
-            table.append({"end_offset": [4, 10], "arrival_ns": [1, 2]})
+        with_arrivals(whole)
     read(whole)
     file = sorted(whole.rglob(pattern))[0]
     if reader in ("blocks", "samples", "arrivals"):
@@ -258,3 +273,134 @@ def test_arrays_of_another_kind_or_length_are_refused_by_name(made: Path, tmp_pa
     (tmp_path / "0-texts" / "flat.json").write_text(json.dumps(record))
     with pytest.raises(StorageError, match="names other arrays: app"):
         open_flat(tmp_path / "0-texts")
+
+
+Edit = Callable[[np.ndarray], object]
+PUBLISHED_DATA = Path(__file__).parents[2] / "docs" / "results" / "data" / "budget-smoke"
+
+
+def put(row: int, value: float) -> Edit:
+    """Another value in one row."""
+
+    def edit(values: np.ndarray) -> np.ndarray:
+        values[row] = value
+        return values
+
+    return edit
+
+
+def negative(values: np.ndarray) -> np.ndarray:
+    return put(-1, -1)(values)
+
+
+def backwards(values: np.ndarray) -> np.ndarray:
+    return values[::-1]
+
+
+IMPOSSIBLE: dict[str, dict[str, list[Edit]]] = {
+    "rounds": {
+        "start_ns": [negative, backwards, lambda v: v // 2, put(1, 2**62)],
+        "duration_ns": [negative, lambda v: v * 10, put(0, 2**63 - 1), put(2, 1)],
+        "idle_ns": [put(-1, -300), put(-1, -(2**62)), put(2, 10**9), put(0, 2**62)],
+        "eligible": [negative, put(0, 13), put(0, 2**31 - 1), put(0, 2)],
+        "candidates": [negative, put(0, 2), put(0, 4)],
+        "chosen": [negative, put(0, 4), put(0, 1)],
+        "n_finished": [negative, put(0, 4), put(0, 0)],
+        "n_rejected": [negative, put(0, 3)],
+        "time_s_honest": [negative, put(0, 0.5), put(0, 1e9)],
+        "time_s_free": [negative],
+        "devices_changed": [negative],
+        "test_accuracy": [put(0, 1.5), negative],
+        "round": [put(0, 2)],
+    },
+    "clients": {
+        "device": [put(1, 12), np.zeros_like],
+        "chosen": [lambda v: ~v, put(0, 0)],
+        "fate": [put(0, "left")],
+        "train_s": [negative],
+        "wait_s": [negative],
+        "loaded_s": [negative],
+        "loss_rms": [negative],
+        "round": [put(0, 2)],
+    },
+    "devices": {
+        "device": [negative, put(0, 12), put(0, 3)],
+        "data_size": [negative],
+        "slowness": [negative],
+    },
+    "overhead": {"selection_s": [negative], "round": [put(0, 2), backwards]},
+    "blocks": {
+        "first_tick": [backwards, lambda v: v + 10**6, put(1, 50)],
+        "last_tick": [backwards, lambda v: v - 10**6, put(0, 250)],
+        "first_index": [backwards, lambda v: v // 3],
+        "offset": [backwards, lambda v: v * 0 + v[0]],
+        "noise_w2": [negative],
+        "step_w2": [negative],
+    },
+    "arrivals": {"end_offset": [backwards, put(0, -4)], "arrival_ns": [backwards, negative]},
+    "host load": {"t_ns": [backwards], "ticks": [negative], "idle": [negative], "steal": [negative]},
+}
+
+
+@pytest.mark.parametrize("reader", IMPOSSIBLE)
+def test_a_table_whose_values_cannot_be_is_refused_by_name(reader: str, made: Path, tmp_path: Path) -> None:
+    """Of the right type and in range each for itself: times below zero or backwards, too high counts."""
+    kept, pattern, read = READERS[reader]
+    whole = tmp_path / "whole"
+    shutil.copytree(made / kept, whole)
+    {"arrivals": with_arrivals, "blocks": with_more_blocks}.get(reader, read)(whole)
+    read(whole)
+    file = sorted(whole.rglob(pattern))[0]
+    if reader in ("blocks", "arrivals"):
+        file = recording_in(whole) / pattern
+    original, believed = file.read_bytes(), []
+    for column, edits in IMPOSSIBLE[reader].items():
+        for number, edit in enumerate(edits):
+            file.write_bytes(original)
+            damaged(file, column, edited(edit))
+            refusal = refused(read, whole)
+            if refusal is None:
+                believed.append(f"{column} {number}")
+            else:
+                assert "unexpected" not in refusal, refusal
+    assert believed == []
+
+
+def edited(edit: Edit) -> Damage:
+    def damage(table: pa.Table, name: str) -> pa.Table:
+        field = table.schema.field(name)
+        values = edit(np.array(table[name].to_numpy()))
+        return table.set_column(table.schema.get_field_index(name), field, pa.array(values, field.type))
+
+    return damage
+
+
+def published_attacks() -> dict[str, Callable[[Path], object]]:
+    def column(name: str, damage: Damage) -> Callable[[Path], object]:
+        return lambda folder: damaged(folder / "rounds.parquet", name, damage)
+
+    def records(text: str) -> Callable[[Path], object]:
+        return lambda folder: (folder / "records.json").write_text(text)
+
+    return {
+        **{f"{name}, {how}": column(name, TYPES[how]) for name in ("run", "time_s_honest", "test_accuracy")
+           for how in ("texts", "nothing but nulls", "gone", "twice")},
+        "times below zero": column("time_s_honest", edited(negative)),
+        "time that runs backwards": column("start_ns", edited(backwards)),
+        "runs in another order": column("run", edited(backwards)),
+        "more than all chosen": column("chosen", edited(put(0, 10**6))),
+        "no JSON": records("[{"),
+        "no list": records("7"),
+        "nested": records("[" * 100_000),
+        "another record": records('[{"variant": "a", "method": "b", "record": {"rounds": "x"}}]'),
+        "a pipe": lambda folder: ((folder / "records.json").unlink(), os.mkfifo(folder / "records.json")),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("attack", published_attacks().values(), ids=published_attacks().keys())
+def test_published_data_of_another_lab_are_refused(attack: Callable[[Path], object], tmp_path: Path) -> None:
+    """By somebody who had read `experiment table --from` only."""
+    shutil.copytree(PUBLISHED_DATA, tmp_path / "published")
+    attack(tmp_path / "published")
+    with pytest.raises(JoulefleetError):
+        load_published(tmp_path / "published")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -87,6 +88,12 @@ def test_a_word_of_an_inventory_is_no_command(
 SCENARIOS = {
     "no rounds": "[protocol]\nrounds = 0",
     "rounds without end": "[protocol]\nrounds = 99999999999999999999",
+    "epochs without end": "[protocol]\nlocal_epochs = 9223372036854775807",
+    "a deadline beyond every clock": "[protocol]\ndeadline_s = 1e300",
+    "a probe without end": "[protocol]\nprobe_deadline_s = 1e300",
+    "speeds beyond what a float holds": "[fleet]\nspeed_spread = 1e308",
+    "days without end": '[fleet.traces]\nsource = "synthetic"\nat_end = "wrap"\njitter_s = 1e308',
+    "more people than there are": '[fleet.traces]\nsource = "synthetic"\nat_end = "wrap"\nusers = 999999999',
     "half a client": "[protocol]\nk = nan",
     "a fleet of the world": "[fleet]\ndevices = 1_000_000_000_000",
     "a selector of the system": '[selector]\nname = "os.system"',
@@ -111,3 +118,17 @@ def test_a_scenario_that_asks_for_too_much(
     said = capsys.readouterr().err
     assert "Traceback" not in said
     assert not list(tmp_path.glob("runs/*/*_s0/rounds*"))
+
+
+def test_a_pipe_or_device_in_place_of_a_profile_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Named by a colleague's scenario, in the colleague's folder."""
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe.json")
+    Path("zero.json").symlink_to("/dev/zero")
+    for name in ("pipe", "zero"):
+        fleet = f'[fleet]\ndevices = 6\nprofiles = ["{name}.json"]'
+        Path("s.toml").write_text(f'name = "s"\n{fleet}\n[protocol]\nk = 2\n[trainer]\nkind = "surrogate"\n')
+        assert joulefleet(["emulate", "s.toml", "--seeds", "0", "--dry-run"]) == 1
+        assert f"{name}.json: is no plain file" in " ".join(capsys.readouterr().err.split())

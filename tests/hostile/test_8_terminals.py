@@ -57,11 +57,27 @@ def test_a_reader_that_goes_away_costs_nothing(odd_run: Path) -> None:
     assert b"Exception ignored" not in said
 
 
-def test_closed_streams_cost_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("closed", [">&- 2>&- <&-", ">&-", "2>&- >/dev/null"])
+def test_closed_streams_cost_nothing_and_an_answer_that_nobody_gets_is_a_failure(
+    closed: str, tmp_path: Path
+) -> None:
+    """As of `ls >&-`."""
     run = stored_bench(tmp_path / "runs")
-    script = f"exec {sys.executable} -m harness report {run} >&- 2>&- <&-"
-    assert subprocess.run(["sh", "-c", script], timeout=120).returncode == 0
+    script = f"exec {sys.executable} -m harness report {run} {closed}"
+    done = subprocess.run(["sh", "-c", script], timeout=120, stderr=subprocess.PIPE)
+    assert done.returncode == ("&-" in closed.partition("2")[0])
+    assert (b"cannot print the answer: bad file descriptor" in done.stderr) == (closed == ">&-")
     assert (run / "report.html").stat().st_size > 10_000
+
+
+def test_a_file_does_not_become_the_output_that_was_closed() -> None:
+    """The lowest free number is that of the next file; what a library of C prints would go into it."""
+    code = (
+        "import os, sys\nfrom harness.cli.terminal import survive_any_terminal\nsurvive_any_terminal()\n"
+        "handle = os.open('/dev/zero', os.O_RDONLY)\nsys.exit(handle < 3)"
+    )
+    script = f'exec {sys.executable} -c "{code}" >&- 2>&- <&-'
+    assert subprocess.run(["sh", "-c", script], timeout=60).returncode == 0
 
 
 @pytest.mark.parametrize("words", [["runs", "show"], ["runs", "show", "--json"], ["--help"]])

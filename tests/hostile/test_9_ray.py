@@ -157,3 +157,28 @@ def test_an_old_ray_is_not_taken_for_a_new_one(version: str, monkeypatch: pytest
     monkeypatch.setattr(ray, "__version__", version)
     with pytest.raises(MissingExtra, match="no authentication"), connected():
         pass
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("kind", ["blank", "header", "blank file", "empty file", "pipe", "device", "folder"])
+def test_what_is_no_token_is_not_asked_for(
+    kind: str, own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tried by hand against the code as it was: a cluster would have had a token that anybody guesses."""
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    path = tmp_path / "token"
+    if kind in ("blank", "header"):
+        monkeypatch.setenv("RAY_AUTH_TOKEN", {"blank": "  ", "header": "abc\r\nX-Other: y"}[kind])
+    elif kind == "pipe":
+        os.mkfifo(path, 0o600)
+    elif kind == "folder":
+        path.mkdir(mode=0o700)
+    elif "file" in kind:
+        path.write_text({"blank file": " \n", "empty file": ""}[kind])
+        path.chmod(0o600)
+    if kind not in ("blank", "header"):
+        monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/dev/zero" if kind == "device" else str(path))
+    with pytest.raises(JoulefleetError, match="no token"):
+        _ask_for_token(own=own)
+    monkeypatch.delenv("RAY_AUTH_MODE")

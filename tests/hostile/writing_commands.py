@@ -82,6 +82,11 @@ def names(made: str) -> Callable[[Path], Results]:
     return results
 
 
+def files(place: Path) -> Results:
+    """Of a folder that fills file by file, each whole."""
+    return {one.name: hashed(one) for one in (place / "made").glob("[!.]*")}
+
+
 def stored_profiles(place: Path) -> Results:
     """In runs of their own; one that failed has none."""
     runs = RunStore(place / "made").list() if (place / "made").is_dir() else []
@@ -163,7 +168,7 @@ COMMANDS = {
     "export tensorboard": Writing(f"export {BENCH} --tensorboard made", names("made"), ("runs",)),
     "export mlflow": Writing(f"export {BENCH} --mlflow made", names("made"), ("runs",)),
     "export share": Writing(f"export {BENCH} --share made", folder("made"), ("runs",)),
-    "figures": Writing(f"figures {BENCH} --out made", names("made"), ("emulated",)),
+    "figures": Writing(f"figures {BENCH} --out made", files, ("emulated",)),
     "profile export": Writing("profile export --reference mnist-lenet5 --out made", folder("made")),
     "profile import": Writing("profile import p.json --root made", stored_profiles, ("p.json",)),
     "profile scale": Writing(SCALE, stored_profiles, ("p.json",)),
@@ -171,7 +176,7 @@ COMMANDS = {
     "bench check": Writing(CHECK, file("made.xml"), ("built", "p.json")),
     "bench init": Writing(INIT, file("made.toml")),
     "meter show": Writing(f"meter show {RECORDING} --csv made.csv", file("made.csv"), ("runs",)),
-    "meter import": Writing("meter import auto m.csv --out made", folder("made"), ("m.csv",)),
+    "meter import": Writing("meter import auto m.csv --out made", names("made"), ("m.csv",)),
     "traces merge": Writing("traces merge set synthetic --out made", folder("made"), ("set",)),
     "traces repair": Writing("traces validate set --repair made", folder("made"), ("set",)),
     "traces stats": Writing("traces stats set --html made.html", file("made.html"), ("set",)),

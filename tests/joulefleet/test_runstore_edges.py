@@ -396,6 +396,7 @@ def test_what_is_listed(tmp_path: Path) -> None:
         "name": "a",
         "kind": "bench",
         "created_utc": run.record.created_utc.isoformat(),
+        "tags": [],
         "problem": "",
     }
     assert (second.path, second.alive) == (other.path, False)
@@ -405,6 +406,7 @@ def test_what_is_listed(tmp_path: Path) -> None:
         "name": None,
         "kind": None,
         "created_utc": None,
+        "tags": [],
         "problem": "run.json is no plain file",
     }
     assert not odd.alive

@@ -161,7 +161,7 @@ def wired(kind: str, options: EmulatorOptions) -> Iterator[Emulator]:
     """An emulated instrument in a thread, with a `Wire` in place of its pseudo-terminal, if it has one."""
     with contextlib.ExitStack() as stack:
         for module in ("lvpm", "ina219"):
-            stack.enter_context(patch(f"power.emulated.{module}.PtyPort", Wire))
+            stack.enter_context(patch(f"power.emulated.{module}.instrument.PtyPort", Wire))
         emulator = stack.enter_context(in_thread(kind, options))
         yield emulator
 

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 
 from power.emulated.pty_port import PtyPort
-from power.emulated.usb_socket import ControlRequest, TransferError, UsbDevice
+from power.emulated.usb.cable import ControlRequest, TransferError, UsbDevice
 from power.wire.hvpm_control import EMULATED_MAKER
 
 WIRE_BYTES = 4 << 20

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from power import open_recording
-from power.emulated.usb_socket import ControlRequest
+from power.emulated.usb.cable import ControlRequest
 from power.wire.hvpm_control import Request, RequestType
 from tests.firmware.bridge import HvpmOnUsb, WallClock
 from tests.firmware.images import HVPM as RELEASES

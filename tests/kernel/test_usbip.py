@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import pytest
 
 from power.emulated import EmulatorOptions, in_thread
-from power.emulated.usb_socket import ControlRequest, TransferError
+from power.emulated.usb.cable import ControlRequest, TransferError
 from tests.kernel.bench import wired
 from tests.kernel.gadgets import Gadget, MonsoonUsb, stock_lvpm
 from tests.kernel.usbip_server import UsbIpServer

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 
-from power.emulated.usb_socket import TransferError
+from power.emulated.usb.cable import TransferError
 from tests.kernel import usbip_wire as wire
 from tests.kernel.gadgets import Gadget
 from tests.kernel.usbip_wire import Transfer, Unlink, UsbIpError

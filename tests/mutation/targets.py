@@ -103,6 +103,10 @@ DEVELOPMENT: tuple[tuple[int, int, str], ...] = (
     (2, 371, "emulator/"),
     (2, 150, "joulefleet/"),
     (101, 233, ""),
+    (102, 200, ""),
+    (103, 200, ""),
+    (7, 90, ""),
+    (8, 120, ""),
     (2, 37, _ADDED),
     (0, 1000, "harness/profiles/difference,emulator/compare/render,emulator/compare/titles"),
 )

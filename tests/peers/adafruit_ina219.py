@@ -25,7 +25,7 @@ class FakeI2C:
 
     def __init__(self, repository: str) -> None:
         sys.path.append(repository)
-        from power.emulated.ina219_chip import Ina219Chip
+        from power.emulated.ina219.chip import Ina219Chip
         from power.wire.ina219.registers import Register
 
         self.shunt_v = self.bus_v = 0.0

@@ -17,8 +17,8 @@ from typing import TypeVar
 import usb.backend
 import usb.core
 
-from power.emulated.usb_host import SocketHandle
-from power.emulated.usb_socket import ADDRESS_PREFIX, ControlRequest, Operation, TransferError
+from power.emulated.usb.cable import ADDRESS_PREFIX, ControlRequest, Operation, TransferError
+from power.emulated.usb.host import SocketHandle
 
 T = TypeVar("T")
 

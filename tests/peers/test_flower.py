@@ -45,8 +45,12 @@ candidates = 4
 local_epochs = 2
 """
 # One of every kind: nothing before the choice, a probe epoch, two kinds of profiling, uploaded weights, a
-# proximal term, losses of all samples, of one batch and of participants, bias changes, an oracle.
-KINDS = ("fedavg", "fedrank", "tifl", "favor", "fedprox", "power_of_choice", "cpow_d", "afl", "harmony_like")
+# proximal term, losses of all samples, of one batch and of participants, bias changes, a probe that is left
+# out where it decides nothing, an oracle.
+KINDS = (
+    *("fedavg", "fedrank", "tifl", "favor", "fedprox", "power_of_choice", "cpow_d", "afl", "harmony_like"),
+    "frugal",
+)
 CHOSEN = tuple(SELECTORS.entries()) if FULL_COUNTS else (*KINDS, "class_coverage_oracle")
 
 # Flower starts a Ray, which takes its time on a busy machine, and must not meet another one.

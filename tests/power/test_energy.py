@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -380,10 +381,13 @@ def test_a_provisional_time_that_steps_back_counts_as_no_time() -> None:
 
 
 def test_stored_times_that_run_backwards_are_refused(tmp_path: Path) -> None:
-    blocks = [block_of(np.full(1000, 0.25)), block_of(np.full(1000, 0.25), first=500, dropped=1)]
-    recording = record(tmp_path, blocks, info_of())
+    again = block_of(np.full(1000, 0.25), first=500, dropped=1)
+    blocks = [block_of(np.full(1000, 0.25)), replace(again, first_index=1000)]
+    recording = record(tmp_path / "ticks", blocks, info_of())
     with pytest.raises(DataQualityError, match="run backwards after batch 0"):
         integrate_recording(recording, [Window(at(0.1), at(0.2))])
+    with pytest.raises(StorageError, match="column 'first_index' has values in another order"):
+        record(tmp_path / "numbers", [blocks[0], again], info_of())
 
 
 def test_a_salvaged_recording_gives_the_same_energy(tmp_path: Path) -> None:

@@ -29,19 +29,19 @@ from joulefleet.errors import (
     MissingExtra,
     UnsafeOutput,
 )
-from power.emulated.hvpm import EmulatedHvpm
-from power.emulated.hvpm_front_end import ObservationQueue
+from power.emulated.hvpm.front_end import ObservationQueue
+from power.emulated.hvpm.instrument import EmulatedHvpm
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import Emulator, EmulatorProcess, in_thread
 from power.emulated.signals import read_truth
-from power.emulated.usb_host import Answer, SocketHandle
-from power.emulated.usb_socket import ControlRequest, Operation, TransferError, UsbSocketServer
+from power.emulated.usb.cable import ControlRequest, Operation, TransferError, UsbSocketServer
+from power.emulated.usb.host import Answer, SocketHandle
 from power.meter import MeterConfig, open_meter
 from power.meters.hvpm_unit import USB_ID, HvpmUnit, restore_switch_interval, shorten_switch_interval
 from power.meters.monsoon_hvpm import MAX_CALIBRATION_MS, MonsoonHvpm, decoder_for
 from power.meters.safety import switch_output_on
 from power.meters.scan import scan_instruments
-from power.meters.usb_link import UsbId, UsbLink, libusb_version, scan_usb, usb_error
+from power.meters.usb.link import UsbId, UsbLink, libusb_version, scan_usb, usb_error
 from power.model import SampleBlock, Severity
 from power.recording import open_recording
 from power.recording.recorder import FIRST_SAMPLE_S, record
@@ -563,11 +563,23 @@ def test_the_limits_reach_the_unit_and_never_exceed_the_device(variant: str, lim
     ):
         setting = switch_output_on(meter, meter.config, 4.1)
         facts = meter._unit.facts()
-        wanted_a = min(limit_a, meter.current_limit_max_a())
+        wanted_a = min(limit_a, meter.current_limit_range_a()[1])
         for kept_a in (facts["run_time_current_limit_a"], facts["power_up_current_limit_a"]):
             assert wanted_a - 8 / 1023 <= kept_a <= wanted_a + 5e-5  # the facts have four decimals
         assert setting.limits.run_time_a <= limit_a
         assert setting.voltage_v == pytest.approx(4.1, abs=1e-6)
+
+
+@pytest.mark.parametrize(("variant", "step_a"), [("patient", 15.625 / 61695), ("patient,lv", 8 / 1023)])
+def test_a_limit_below_one_step_is_refused_and_not_sent(variant: str, step_a: float) -> None:
+    with in_thread("monsoon-hvpm", options_of(variant=variant)) as unit:
+        with open_unit(unit.address, current_limit_a=step_a * 0.99) as meter:
+            before = meter.output_setting()
+            with pytest.raises(UnsafeOutput, match="outside the current limits"):
+                switch_output_on(meter, meter.config, 4.1)
+            assert meter.output_setting() == before
+        with open_unit(unit.address, current_limit_a=step_a) as meter:
+            assert switch_output_on(meter, meter.config, 4.1).limits.power_up_a == pytest.approx(step_a)
 
 
 def test_a_unit_that_keeps_another_voltage(emulated: EmulatedHvpm, monkeypatch: pytest.MonkeyPatch) -> None:

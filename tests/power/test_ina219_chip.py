@@ -4,8 +4,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from power.emulated.ina219_board import config_for_rate
-from power.emulated.ina219_chip import Ina219Chip
+from power.emulated.ina219.board import config_for_rate
+from power.emulated.ina219.chip import Ina219Chip
 from power.wire.ina219.registers import BusBits, Register
 from tests.conftest import REPOSITORY
 

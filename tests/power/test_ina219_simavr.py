@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulefleet.errors import MeterError
-from power.emulated.ina219_chip import Ina219Chip
+from power.emulated.ina219.chip import Ina219Chip
 from power.meter import MeterConfig, open_meter
 from power.recording.recorder import record
 from power.wire.ina219.frames import Conversion, Counters, Flags, Header, PongLine, parse_line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import signal
@@ -26,20 +27,21 @@ from joulefleet.errors import (
     MeterProtocolError,
     UnsafeOutput,
 )
-from power.emulated.lvpm import EmulatedLvpm
-from power.emulated.lvpm_analogue import LvpmConverter
+from power.emulated.lvpm.converter import LvpmConverter
+from power.emulated.lvpm.instrument import EmulatedLvpm
 from power.emulated.options import EmulatorOptions
 from power.emulated.pty_port import PtyPort
 from power.emulated.service import in_thread
 from power.emulated.signals import read_truth
 from power.meter import MeterConfig, PowerMeter, open_meter
-from power.meters.monsoon_lvpm import MonsoonLvpm, decoder_for, likely_ports
+from power.meters.lvpm_unit import likely_ports
+from power.meters.monsoon_lvpm import MonsoonLvpm, decoder_for
 from power.meters.safety import switch_output_on
 from power.meters.serial_port import PortInfo, SerialPort, is_real_serial, open_error, scan_ports, usb_maker
 from power.model import Finding, SampleBlock
 from power.recording.recorder import record as record_meter
 from power.wire.hvpm_control import UsbPassthrough
-from power.wire.lvpm_frames import STOP
+from power.wire.lvpm_frames import START, STOP
 
 FINE_STEP_A = 2 * 0.0332 / LvpmConverter(125e-6).fine_span
 COARSE_STEP_A = 2 * 2.88 / LvpmConverter(125e-6).coarse_span
@@ -316,7 +318,7 @@ def test_wrong_serial_number(emulated: EmulatedLvpm) -> None:
 
 
 def test_a_port_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("power.meters.monsoon_lvpm.STATUS_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("power.meters.lvpm_unit.STATUS_TIMEOUT_S", 0.1)
     port = PtyPort()
     try:
         with pytest.raises(MeterProtocolError, match="no answer") as raised:
@@ -324,6 +326,52 @@ def test_a_port_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "monsoon-hvpm" in raised.value.hint
     finally:
         port.close()
+
+
+def test_an_answer_counts_however_late_we_look(
+    emulated: EmulatedLvpm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This process stands still for minutes behind each command, as in a machine that sleeps."""
+    minutes = itertools.count(step=60.0)
+    write = SerialPort.write
+
+    def and_wait(port: SerialPort, data: bytes) -> None:
+        write(port, data)
+        time.sleep(0.02)
+
+    monkeypatch.setattr(SerialPort, "write", and_wait)
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: next(minutes))
+        meter = MonsoonLvpm(config_for(emulated.address))
+    with meter:
+        assert meter.info.serial == "12345"
+
+
+def test_a_stop_that_the_unit_misses_is_sent_again(
+    emulated: EmulatedLvpm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It streams as a dead client left it, and nothing else is answered meanwhile."""
+    monkeypatch.setattr("power.meters.lvpm_unit.STATUS_TIMEOUT_S", 0.1)
+    write, sent = SerialPort.write, []
+
+    def but_the_first(port: SerialPort, data: bytes) -> None:
+        sent.append(data)
+        write(port, START if len(sent) == 1 else data)
+
+    monkeypatch.setattr(SerialPort, "write", but_the_first)
+    with MonsoonLvpm(config_for(emulated.address)) as meter:
+        assert sent[:2] == [STOP, STOP]
+        assert meter.status().serial_number == 12345
+
+
+def test_no_answer_is_left_for_the_next_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a unit, or a host, that takes 0.1 s for everything: also for the stop before the first question."""
+    monkeypatch.setattr("power.emulated.lvpm.instrument.REPLY_NS", 100_000_000)
+    with (
+        in_thread("monsoon-lvpm", EmulatorOptions()) as unit,
+        MonsoonLvpm(config_for(unit.address)) as meter,
+    ):
+        assert meter._port.read_available(0.15) == b""
 
 
 def test_a_port_in_use_by_us(emulated: EmulatedLvpm) -> None:
@@ -383,7 +431,7 @@ def test_finding_the_instrument() -> None:
 
 def test_an_empty_port_scans_this_machine(emulated: EmulatedLvpm, monkeypatch: pytest.MonkeyPatch) -> None:
     ports = [PortInfo(emulated.address, "Mobile Device Power Monitor", None, None, "")]
-    monkeypatch.setattr("power.meters.monsoon_lvpm.scan_ports", lambda: ports)
+    monkeypatch.setattr("power.meters.lvpm_unit.scan_ports", lambda: ports)
     with open_meter(config_for("", serial="12345")) as meter:
         assert meter.info.port == emulated.address
     ports *= 2
@@ -455,6 +503,17 @@ def test_what_the_configuration_forbids_is_refused_and_not_sent(emulated: Emulat
         meter.status()  # whatever had been sent would have been taken by now
         assert emulated.status == before
         assert emulated.output_on
+
+
+def test_a_limit_below_one_step_is_refused_and_not_sent(emulated: EmulatedLvpm) -> None:
+    before = emulated.status
+    with MonsoonLvpm(config_for(emulated.address, current_limit_a=0.0078)) as meter:
+        with pytest.raises(UnsafeOutput, match=r"0\.0078 A is outside the current limits .* 0\.00782 to 8 A"):
+            switch_output_on(meter, meter.config, 4.1)
+        meter.status()  # whatever had been sent would have been taken by now
+        assert emulated.status == before
+    with MonsoonLvpm(config_for(emulated.address, current_limit_a=0.0079)) as meter:
+        assert switch_output_on(meter, meter.config, 4.1).limits.run_time_a == pytest.approx(8 / 1023)
 
 
 def test_opening_streaming_and_closing_change_nothing(emulated: EmulatedLvpm) -> None:
@@ -540,7 +599,7 @@ class Stubborn(EmulatedLvpm):
 
 @pytest.fixture
 def stubborn(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubborn]:
-    monkeypatch.setattr("power.emulated.lvpm.EmulatedLvpm", Stubborn)
+    monkeypatch.setattr("power.emulated.lvpm.instrument.EmulatedLvpm", Stubborn)
     with in_thread("monsoon-lvpm", EmulatorOptions()) as unit:
         assert isinstance(unit, Stubborn)
         yield unit

@@ -105,6 +105,14 @@ def test_a_leap_that_is_never_made_up_is_a_gap(tmp_path: Path, at: int) -> None:
     assert measure_energy(recording, 0, 1.5).energy.valid
 
 
+@pytest.mark.parametrize("seconds", [1.0, 30.0])
+def test_a_gap_among_the_first_rows_is_no_other_rate(tmp_path: Path, seconds: float) -> None:
+    rows = round(seconds / PERIOD_S)
+    t = np.delete(arrivals(20_000 + rows), slice(5000, 5000 + rows))
+    recording = imported(write(tmp_path, t, np.full(len(t), 250.0)), tmp_path / "r")
+    assert recording.record.dropped == pytest.approx(rows, rel=0.02, abs=80)
+
+
 @pytest.mark.parametrize("at", [12_000, 8100, 16_383], ids=["inside", "near the end of a chunk", "at it"])
 def test_a_late_read_that_catches_up_is_no_gap(tmp_path: Path, at: int) -> None:
     t = arrivals(30_000)

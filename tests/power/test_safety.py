@@ -25,19 +25,29 @@ def test_a_voltage_above_the_limit_is_refused(voltage_v: float) -> None:
     assert "before you raise" in caught.value.hint
 
 
+RANGE_A = (0.008, 2.5)
+
+
 @pytest.mark.parametrize("limit_a", [3.01, math.inf, math.nan])
 def test_a_current_limit_above_the_device_is_refused(limit_a: float) -> None:
     with pytest.raises(UnsafeOutput, match="above current_limit_a 3"):
-        require_safe_current_limit(config(), limit_a)
+        require_safe_current_limit(config(), limit_a, RANGE_A)
+
+
+@pytest.mark.parametrize("limit_a", [-1.0, 0.0, math.nextafter(0.008, 0), math.nextafter(2.5, 3), 3.0])
+def test_a_current_limit_that_the_instrument_has_not_is_refused(limit_a: float) -> None:
+    with pytest.raises(UnsafeOutput, match=r"can be set to, 0\.008 to 2\.5 A; the output was left as it was"):
+        require_safe_current_limit(config(), limit_a, RANGE_A)
 
 
 def test_the_limits_themselves_are_allowed() -> None:
     require_safe_voltage(config(), 4.3)
-    require_safe_current_limit(config(), 3.0)
+    require_safe_current_limit(config(), 3.0, (0.008, 3.0))
+    require_safe_current_limit(config(), 0.008, (0.008, 3.0))
     with pytest.raises(UnsafeOutput):
         require_safe_voltage(config(), math.nextafter(4.3, 5))
     with pytest.raises(UnsafeOutput):
-        require_safe_current_limit(config(), math.nextafter(3.0, 4))
+        require_safe_current_limit(config(), math.nextafter(3.0, 4), (0.008, 8.0))
 
 
 def test_who_has_an_output() -> None:
@@ -57,8 +67,8 @@ class Supply:
     def output_setting(self) -> OutputSetting:
         return OutputSetting(4.0, CurrentLimits(3.0, 3.0))
 
-    def current_limit_max_a(self) -> float:
-        return self.top_a
+    def current_limit_range_a(self) -> tuple[float, float]:
+        return 0.008, self.top_a
 
     def set_current_limits(self, *, run_time_a: float, power_up_a: float) -> CurrentLimits:
         self.asked.append(("limits", run_time_a, power_up_a))

@@ -263,7 +263,7 @@ CASES = [
 def test_a_pause_is_a_finding_at_its_place_and_times_behind_it_are_right(
     tmp_path: Path, kind: str, cause: str, stall_s: float
 ) -> None:
-    recorded(tmp_path, kind, 2.5 + stall_s, cause, stall_s, 1.0)
+    recorded(tmp_path, kind, 2.1 + stall_s, cause, stall_s, 1.0)
     pause = pause_of(tmp_path)
     assert pause is not None
     assert pause.first_index is not None

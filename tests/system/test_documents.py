@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
+import joulefleet
 from harness.cli import READY, cli
 from tests.conftest import REPOSITORY
 
@@ -30,7 +31,7 @@ def test_the_table_of_commands_has_every_command(name: str) -> None:
 def test_what_is_to_be_cited_is_this_version() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     citation = (REPOSITORY / "CITATION.cff").read_text(encoding="utf-8")
-    assert f"\nversion: {project['version']}\n" in citation
+    assert f"\nversion: {joulefleet.__version__}\n" in citation
     assert f"\nlicense: {project['license']}\n" in citation
     (title,) = re.findall(r"^    title: (.*)$", citation, re.MULTILINE)
     assert title in " ".join(README.split())
@@ -59,6 +60,12 @@ def _anchors(page: Path) -> set[str]:
     """The addresses that a forge gives to the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_decision_is_listed_once() -> None:
+    folder = REPOSITORY / "docs" / "decisions"
+    listed = re.findall(r"^- \[\d{4}\]\(([^)]+)\)", (folder / "README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(page.name for page in folder.glob("0*.md"))
 
 
 @pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.stem)

@@ -6,9 +6,11 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from joulefleet.shadowing import PACKAGES, shadowed_packages
 from tests.conftest import REPOSITORY
@@ -160,3 +162,32 @@ def test_constraints_pin_every_dependency() -> None:
     }
     names = {re.split(r"[<>=!\[ ]", item)[0].lower() for item in wanted}
     assert names - pinned == set()
+
+
+def locked(name: str) -> dict[str, tuple[str, list[str]]]:
+    """Versions and hashes of a lock, by project."""
+    lines = (REPOSITORY / "locks" / name).read_text().replace("\\\n", "").splitlines()
+    pins = [line.split() for line in lines if not line.startswith("#")]
+    assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", word) for _, *hashes in pins for word in hashes)
+    return {pin.split("==")[0]: (pin.split("==")[1], hashes) for pin, *hashes in pins}
+
+
+def test_locks_hold_every_package_of_an_install_as_constraints_pin_it() -> None:
+    from tests.system.test_release import closure
+
+    lines = (REPOSITORY / "constraints.txt").read_text().splitlines()
+    pins = dict(line.lower().replace("_", "-").split("==") for line in lines if "==" in line)
+    base, torch, whole = (locked(f"{name}.txt") for name in ("base", "torch", "all"))
+    for project, (version, hashes) in {**whole, **base, **torch}.items():
+        assert pins[project] == version.lower()
+        assert hashes
+    needs = [Requirement(text) for text in distribution("joulefleet").requires or ()]
+    wanted = closure([need.name for need in needs if need.marker is None])
+    everything = closure([need.name for need in needs if 'extra == "flower"' not in str(need.marker)])
+    assert plain(wanted) - {"joulefleet"} <= set(base)
+    assert plain(everything) - {"joulefleet"} <= {*whole, *torch}
+    assert {project: whole[project] for project in base} == base
+
+
+def plain(names: set[str]) -> set[str]:
+    return {re.sub(r"[-_.]+", "-", name).lower() for name in names}

@@ -8,12 +8,15 @@ import subprocess
 import sys
 import tarfile
 import venv
+import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
+import joulefleet
+from tests.conftest import REPOSITORY
 from tests.system.test_packaging import copied_tree
 
 __all__ = ["copied_tree"]
@@ -80,9 +83,35 @@ def test_the_sdist_has_what_a_wheel_is_made_of_and_no_environments(built: Path) 
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"pyproject.toml", "README.md", "LICENSE", "harness/report/static/uPlot.LICENSE"} <= names
+    assert {"pyproject.toml", "README.md", "LICENSE", "THIRD-PARTY.md"} <= names
     assert not any(name.startswith((".venv", "runs/", "build/")) for name in names)
     assert sdist.stat().st_size < 20 << 20
+
+
+def test_the_work_of_others_is_listed_with_its_licence(built: Path) -> None:
+    """What looks foreign, minified or with a banner, has a line, and its licence is in the wheel."""
+    page = (REPOSITORY / "THIRD-PARTY.md").read_text(encoding="utf-8")
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        code = [name for name in names if name.endswith((".js", ".css", ".c", ".h", ".ino"))]
+        foreign = [name for name in code if ".min." in name or b"/*!" in archive.read(name)[:200]]
+        texts = [archive.read(name) for name in names if ".dist-info/licenses/" in name]
+        assert foreign
+        for name in foreign:
+            assert Path(name).name in page
+            licence = Path(name.split(".", 1)[0] + ".LICENSE")
+            assert archive.read(str(licence)) in texts
+            assert f"]({licence})" in page
+    for licence in REPOSITORY.glob("docs/**/*.LICENSE"):
+        assert f"]({licence.relative_to(REPOSITORY)})" in page
+
+
+def test_what_is_built_has_this_version(built: Path) -> None:
+    assert {name.name for name in built.iterdir()} == {
+        f"joulefleet-{joulefleet.__version__}.tar.gz",
+        f"joulefleet-{joulefleet.__version__}-py3-none-any.whl",
+    }
 
 
 def test_the_base_install_measures_replays_and_reports_without_torch(empty: Path, tmp_path: Path) -> None:
@@ -121,5 +150,11 @@ def test_the_base_install_measures_replays_and_reports_without_torch(empty: Path
 
 
 def test_what_needs_an_extra_says_which(empty: Path, tmp_path: Path) -> None:
-    assert "[train]" in use(empty, tmp_path, "emulate", "quick", works=False)
-    assert "[lab]" in use(empty, tmp_path, "lab", "--no-open", works=False)
+    """By the names of its packages: here is no clone, and no index is to be asked for joulefleet."""
+    for words, needed in [
+        (("emulate", "quick"), "'torch<2.14,>=2.6'"),
+        (("demo", "--quick"), "'torch<2.14,>=2.6'"),
+        (("lab", "--no-open"), "pip install 'starlette>=0.40' 'uvicorn>=0.30'"),
+    ]:
+        assert needed in use(empty, tmp_path, *words, works=False)
+    assert not (tmp_path / "runs").exists(), "no run is made that cannot be played"

@@ -72,6 +72,8 @@ def test_every_page_is_within_reach_and_works_without_a_network(site: Path) -> N
     pages = set(reached(site))
     assert {page for page in site.rglob("*.html") if page.name != "404.html"} - pages == set()
     assert len(pages) > 80
+    broken = {page for page in pages if "```" in page.read_text(encoding="utf-8")}
+    assert broken == set(), "a block of code that is not seen as one"
     loads = {load for page in pages for load in Links(page).loads}
     assert {load for load in loads if re.match(r"(https?:)?//", load)} == set()
     assert (site / "search" / "search_index.js").is_file(), "search without a server"

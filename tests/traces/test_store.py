@@ -258,6 +258,18 @@ def test_jitter_spreads_devices_of_one_user() -> None:
     assert off.max() > 25 * minute
 
 
+def test_some_devices_as_a_fleet_of_their_own_do_the_same() -> None:
+    flat = flatten([long_trace(f"u{i}", seed=i) for i in range(3)])
+    whole = TraceFleet.from_recipe(flat, FleetRecipe(devices=50, seed=2, jitter_ns=10**12))
+    ids = np.array([41, 3, 3, 17])
+    some = whole.some(ids)
+    assert len(some) == 4
+    for t_ns in range(0, 3 * DAY_NS, DAY_NS // 5):
+        assert_same(some.state_at(t_ns), whole.state_at(t_ns, ids))
+        assert some.eligible(t_ns, "idle").tolist() == whole.eligible(t_ns, "idle", ids).tolist()
+        assert some.next_change(t_ns).tolist() == whole.next_change(t_ns, ids).tolist()
+
+
 def test_one_device_per_user_replays_as_recorded() -> None:
     recorded = [long_trace(f"u{i}", seed=i) for i in range(3)]
     flat = flatten(recorded)

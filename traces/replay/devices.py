@@ -125,17 +125,34 @@ class RecordingTime:
     """
 
     def __init__(self, start_ns: NDArray[np.int64], span_ns: NDArray[np.int64], devices: DeviceMap) -> None:
-        self.map = devices
+        self.wrap, self.period_ns = devices.wrap, devices.period_ns
         self._start = start_ns
         self._span = span_ns
         self._padded = bool(np.any(devices.period_ns > span_ns))
         # All devices are asked in the order of their place in the flat arrays: memory is then read front to
-        # back, which is about twice as fast as in the order of the devices.
+        # back, which is about twice as fast as in the order of the devices. The map itself is not kept: it
+        # would be another twelve bytes per device.
         self._order = np.lexsort((devices.phase_ns, devices.user)).astype(np.int32)
         self._rank = np.empty_like(self._order)
         self._rank[self._order] = np.arange(len(devices), dtype=np.int32)
         self._user = devices.user[self._order]
         self._phase = devices.phase_ns[self._order]
+
+    def __len__(self) -> int:
+        return len(self._rank)
+
+    @property
+    def map(self) -> DeviceMap:
+        """What it was made of."""
+        return DeviceMap(*self._who(slice(None)), self.period_ns, self.wrap)
+
+    def users(self, devices: NDArray[np.integer] | slice) -> NDArray[np.int32]:
+        """Whom some devices replay."""
+        return self._who(devices)[0]
+
+    def _who(self, devices: NDArray[np.integer] | slice) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        place = self._rank[devices]
+        return self._user.take(place), self._phase.take(place)
 
     def ask(
         self, t_ns: Times, devices: Devices, kernel: Kernel, kinds: Sequence[type[np.generic]]
@@ -146,7 +163,7 @@ class RecordingTime:
         """
         times = whole_ns(t_ns)
         n = self.asked(devices, times)
-        if devices is None and n != len(self.map):
+        if devices is None and n != len(self):
             devices = np.zeros(n, np.int64)
         if times.ndim and times.shape != (n,):
             raise ValueError(f"t_ns: {times.shape} times for {n} devices")
@@ -168,11 +185,11 @@ class RecordingTime:
         """How many answers are wanted: one per device, or one per time if there is only one device."""
         if devices is not None:
             return len(devices)
-        return max(map(np.size, times)) if len(self.map) == 1 else len(self.map)
+        return max(map(np.size, times)) if len(self) == 1 else len(self)
 
     def inside(self, user: NDArray[np.int32], x_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Places brought into the recording; what lies outside goes to its end, where nothing is known."""
-        if self.map.wrap:
+        if self.wrap:
             return np.minimum(x_ns, self._span.take(user)) if self._padded else x_ns
         span = self._span.take(user)
         return np.where((x_ns >= 0) & (x_ns < span), x_ns, span)
@@ -190,22 +207,22 @@ class RecordingTime:
             if devices is None:
                 yield part, self._order[part], self._user[part], self._phase[part]
             else:
-                yield part, part, self.map.user.take(devices[part]), self.map.phase_ns.take(devices[part])
+                yield part, part, *self._who(devices[part])
 
     def _shared(self, t_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where an unshifted device of each user is; one division per user instead of one per device."""
         x_ns = t_ns - self._start
-        return x_ns % self.map.period_ns if self.map.wrap else x_ns
+        return x_ns % self.period_ns if self.wrap else x_ns
 
     def _wrap_once(self, x_ns: NDArray[np.int64], user: NDArray[np.int32]) -> None:
         """Bring a sum of two numbers below the period below it again."""
-        if self.map.wrap:
-            period = self.map.period_ns.take(user)
+        if self.wrap:
+            period = self.period_ns.take(user)
             period *= x_ns >= period
             x_ns -= period
 
     def _wrapped(self, x_ns: NDArray[np.int64], user: NDArray[np.int32]) -> NDArray[np.int64]:
-        return x_ns % self.map.period_ns.take(user) if self.map.wrap else x_ns
+        return x_ns % self.period_ns.take(user) if self.wrap else x_ns
 
 
 NEVER_NS = int(np.iinfo(np.int64).max)
@@ -227,7 +244,7 @@ class NextChange:
         devices: Says whether and with which period recordings repeat.
     """
 
-    def __init__(self, steps: Steps, same: Same, devices: DeviceMap) -> None:
+    def __init__(self, steps: Steps, same: Same, devices: DeviceMap | RecordingTime) -> None:
         self._steps = steps
         first, end = steps.offset[:-1], steps.offset[1:] - 1
         real_end = ~same(end - 1, end)

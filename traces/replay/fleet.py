@@ -6,7 +6,7 @@ gives the same answers: there is no cursor to move.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -101,7 +101,6 @@ class TraceFleet:
 
     def __init__(self, flat: FlatTraces, devices: DeviceMap, network: PairedNetwork | None = None) -> None:
         self.flat = flat
-        self.map = devices
         self._network = network
         self._time = RecordingTime(flat.start_ns, flat.span_ns, devices)
         end = flat.state.offset[1:] - 1
@@ -118,7 +117,24 @@ class TraceFleet:
         return cls(flat, map_devices(flat, recipe), network)
 
     def __len__(self) -> int:
-        return len(self.map)
+        return len(self._time)
+
+    @property
+    def map(self) -> DeviceMap:
+        """Who replays whom."""
+        return self._time.map
+
+    def users(self, devices: NDArray[np.integer] | slice) -> NDArray[np.int32]:
+        """The users that some devices replay."""
+        return self._time.users(devices)
+
+    def some(self, devices: NDArray[np.integer]) -> TraceFleet:
+        """These devices as a fleet of their own, numbered from 0 on."""
+        whole = self.map
+        own = replace(whole, user=whole.user[devices], phase_ns=whole.phase_ns[devices])
+        fleet = TraceFleet(self.flat, own, self._network)
+        fleet._eligibility, fleet._changes = self._eligibility, self._changes  # of users, not of devices
+        return fleet
 
     def state_at(self, t_ns: Times, devices: Devices = None) -> TraceState:
         """Everything known about each device at a time."""
@@ -172,7 +188,7 @@ class TraceFleet:
     def ever_eligible(self, policy: Policy | str) -> NDArray[np.bool_]:
         """Which devices may train at some time or other."""
         rule = self.eligibility(policy)
-        return np.asarray(np.logical_or.reduceat(rule.yes, rule.steps.offset[:-1])[self.map.user])
+        return np.asarray(np.logical_or.reduceat(rule.yes, rule.steps.offset[:-1])[self.users(slice(None))])
 
     @cached_property
     def lowest_level_of_users(self) -> NDArray[np.float64]:
@@ -265,7 +281,7 @@ class TraceFleet:
         user, x_ns = self._time.ask(
             begin_ns, devices, lambda user, x_ns, _: (user, x_ns), (np.int32, np.int64)
         )
-        period_ns = self.map.period_ns.take(user) if self.map.wrap else np.full(n, FOR_EVER_NS)
+        period_ns = self._time.period_ns.take(user) if self._time.wrap else np.full(n, FOR_EVER_NS)
         use = self._uses if by_use else None
         return cut_windows(self.flat, user, x_ns, period_ns, begin_ns, end_ns, use)
 
@@ -280,7 +296,7 @@ class TraceFleet:
         rule = None if policy is None else _parsed(policy)
         if rule not in self._changes:
             steps, same = self._stepped(rule)
-            self._changes[rule] = NextChange(steps, same, self.map)
+            self._changes[rule] = NextChange(steps, same, self._time)
         return self._changes[rule]
 
     def _stepped(self, policy: Policy | None) -> tuple[Steps, Same]:
@@ -298,10 +314,10 @@ class TraceFleet:
         """CPU seconds, memory seconds and known nanoseconds from ``x_ns`` on for ``length_ns``."""
         end_ns = x_ns + length_ns
         before = self._integrals(user, x_ns)
-        if not self.map.wrap:
+        if not self._time.wrap:
             after = self._integrals(user, end_ns)
             return [late - early for late, early in zip(after, before, strict=True)]
-        period = self.map.period_ns.take(user)
+        period = self._time.period_ns.take(user)
         rounds = end_ns // period
         after = self._integrals(user, end_ns - rounds * period)
         parts = zip(after, before, self._whole, strict=True)

@@ -104,7 +104,7 @@ class Devices:
     def _columns(self, ids: Ids, took_part: Ids, names: dict[str, _Names]) -> dict[str, Any]:
         profile = self.fleet.profile[ids]
         replayed = self.conditions if isinstance(self.conditions, Replayed) else None
-        user = np.zeros(len(ids), np.int32) if replayed is None else replayed.traces.map.user[ids]
+        user = np.zeros(len(ids), np.int32) if replayed is None else replayed.traces.users(ids)
         classes, labels = self._classes(ids, np.isin(ids, took_part))
         return {
             "device": ids,

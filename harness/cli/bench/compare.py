@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.frame import Command, Output, columns, root_option, run_argument, share
+from joulefleet.rounding import rounded, signed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -85,12 +86,13 @@ def _answer(difference: Difference) -> str:
         if change is not None and not math.isnan(change.ratio.mean):
             parts.append(_words(change, word))
     known = " and ".join(parts) or "nothing that can be compared"
-    return f"{after.device}, {after.task} with {after.backend}: an epoch takes {known}"
+    work = " (not the same work, see below)" if difference.other_work else ""
+    return f"{after.device}, {after.task} with {after.backend}: an epoch takes {known}{work}"
 
 
 def _words(change: QuantityChange, word: str) -> str:
     percent = (change.ratio.mean - 1) * 100
-    amount = f"{abs(percent):.2g} % {'more' if percent >= 0 else 'less'} {word}"
+    amount = f"{rounded(abs(percent), 2)} % {'more' if percent >= 0 else 'less'} {word}"
     if not change.ratio.known:
         return f"{amount} (interval not known)"
     if not change.clear:
@@ -100,7 +102,7 @@ def _words(change: QuantityChange, word: str) -> str:
 
 def _interval(change: QuantityChange) -> str:
     low, high = ((end - 1) * 100 for end in (change.ratio.low, change.ratio.high))
-    return f"[{low:+.2g}, {high:+.2g}] %"
+    return f"[{signed(low)}, {signed(high)}] %"
 
 
 def _rows(difference: Difference, everything: bool) -> Iterable[list[str]]:
@@ -126,7 +128,7 @@ def _rows(difference: Difference, everything: bool) -> Iterable[list[str]]:
 def _percent(change: QuantityChange) -> str:
     if math.isnan(change.ratio.mean):
         return "-"
-    mean = f"{(change.ratio.mean - 1) * 100:+.2g} %"
+    mean = f"{signed((change.ratio.mean - 1) * 100)} %"
     return f"{mean} {_interval(change).removesuffix(' %')}" if change.ratio.known else mean
 
 

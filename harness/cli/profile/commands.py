@@ -146,7 +146,7 @@ def history(root: Path, device: str, task: str | None, place: str, out: Path | N
     rows = device_history(root, device, task=task, place=place)
     lines = [history_text(rows, place)]
     if out is not None:
-        from harness.report.history_page import write_history_page
+        from harness.report.bench.history_page import write_history_page
 
         write_history_page(rows, place, out)
         lines.append(f"page: {out}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from harness.cli.frame import columns
 from harness.cli.terminal import block
 from joulefleet.interval import Scale
+from joulefleet.rounding import signed
 from power import DeviceProfile
 from power.profile import PhaseCost, Quantity
 
@@ -207,4 +208,4 @@ def _since(before: HistoryRow | None, row: HistoryRow, place: str) -> str:
     change = compare_profiles(before.stored.profile, row.stored.profile).change(place)
     if change is None or math.isnan(change.ratio.mean):
         return "-"
-    return f"{(change.ratio.mean - 1) * 100:+.2g} %" + ("" if change.clear else " (not clear)")
+    return f"{signed((change.ratio.mean - 1) * 100)} %" + ("" if change.clear else " (not clear)")

@@ -2,10 +2,11 @@
 (() => {
   "use strict";
   const main = document.getElementById("main"), lead = document.getElementById("lead"), where = document.getElementById("where");
-  const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const { css, powerChart, curves } = labCharts;
   const base = location.pathname.replace(/\/$/, "");
-  const ask = async path => {
-    const answer = await fetch(`${base}/api${path}`);
+  const ask = async (path, said) => {
+    const sent = said && { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(said) };
+    const answer = await fetch(`${base}/api${path}`, sent);
     const data = await answer.json();
     if (!answer.ok) throw new Error(data.error || answer.statusText);
     return data;
@@ -26,76 +27,52 @@
 
   // One view at a time; a view that was left stops asking, and an answer that comes too late is dropped.
   let view = 0;
+  // A question that takes long is asked less often: who records needs the processor more. Returns how to ask at once.
   const every = (ms, get, show) => {
     const mine = view;
+    let turns = 0;
     const turn = async () => {
+      const my_turn = ++turns, began = performance.now(), current = () => mine === view && my_turn === turns;
       try {
         const found = await get();
-        if (mine === view) show(found);
-      } catch (error) { if (mine === view) lead.textContent = `No answer: ${error.message}`; }
-      if (mine === view) setTimeout(turn, document.hidden ? 5 * ms : ms);
+        if (current()) show(found);
+      } catch (error) { if (current()) lead.textContent = `No answer: ${error.message}`; }
+      if (current()) setTimeout(() => current() && turn(), Math.max(document.hidden ? 5 * ms : ms, Math.min(4 * (performance.now() - began), 1000)));
     };
     turn();
+    return turn;
   };
 
-  const axes = (x, y) => {
-    const axis = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 0.7 }, ticks: { stroke: css("--line") } };
-    return [{ ...axis, label: x }, { ...axis, label: y, size: 64 }];
-  };
-  const stageTint = stage => ({ round: "rgba(11,110,143,.16)", idle_before: "rgba(120,130,140,.10)", idle_after: "rgba(120,130,140,.10)" }[stage] || "rgba(194,87,26,.10)");
-  const bands = stages => ({
-    hooks: {
-      drawClear: u => {
-        const { ctx } = u, { top, height, left, width } = u.bbox;
-        ctx.save();
-        ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
-        ctx.textAlign = "left"; ctx.textBaseline = "alphabetic"; // as the axes left them, otherwise
-        stages().forEach((s, i, all) => {
-          const x0 = Math.max(left, u.valToPos(s.from_s, "x", true));
-          const x1 = Math.min(left + width, i + 1 < all.length ? u.valToPos(all[i + 1].from_s, "x", true) : left + width);
-          if (!(x1 > x0)) return;
-          ctx.fillStyle = stageTint(s.stage);
-          ctx.fillRect(x0, top, x1 - x0, height);
-          ctx.fillStyle = css("--soft");
-          if (ctx.measureText(s.stage).width < x1 - x0 - 6) ctx.fillText(s.stage.replaceAll("_", " "), x0 + 4, top + 13 * devicePixelRatio);
-        });
-        ctx.restore();
-      },
-    },
-  });
-
-  // Lowest and highest power as one filled line.
-  const powerChart = (place, { stages = () => [], colors = ["#0072b2"], plugins = [], selects } = {}) => {
-    const series = colors.flatMap((color, i) => [
-      { label: i ? "highest W (second)" : "highest W", stroke: color, width: 1.2, points: { show: false } },
-      { label: i ? "lowest W (second)" : "lowest W", stroke: color, width: 1.2, points: { show: false } },
-    ]);
-    const plot = new uPlot({
-      width: place.clientWidth || 600, height: 260, scales: { x: { time: false } }, axes: axes("seconds", "watts"),
-      series: [{ label: "seconds" }, ...series],
-      bands: colors.map((color, i) => ({ series: [2 * i + 1, 2 * i + 2], fill: `${color}33` })),
-      plugins: [bands(stages), ...plugins],
-      cursor: { drag: { x: true, setScale: !selects } },
-      hooks: selects ? { setSelect: [u => u.select.width > 4 && selects(u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x"))] } : {},
-    }, [[], ...series.map(() => [])], place);
-    addEventListener("resize", () => place.clientWidth && plot.setSize({ width: place.clientWidth, height: 260 }));
-    return plot;
+  // What people wrote about a run, or one of its jobs, and a place to write more.
+  const notesOf = (root, run, job = "") => {
+    const list = make("ul"), text = make("textarea", { rows: 2, maxLength: 2000, ariaLabel: "a note" });
+    const write = make("button", { textContent: "Write" }), said = make("p", { className: "note" }), hint = "A word like #baseline is a tag; #-baseline takes it away.";
+    const show = found => list.replaceChildren(...found.notes.filter(n => !job || !n.job || n.job === job).map(n =>
+      make("li", { textContent: `${n.written_utc.slice(0, 16).replace("T", " ")} UTC${n.job ? `, ${n.job}` : ""}: ${n.text}` })));
+    const send = async body => {
+      try { show(await ask(`${address(root, run)}/notes`, body)); if (body) text.value = ""; said.textContent = hint; } catch (error) { said.textContent = error.message; }
+    };
+    write.addEventListener("click", () => send({ text: text.value, job }));
+    send();
+    return make("section", { className: "notes" }, make("h2", { textContent: "Notes" }), list, make("div", { className: "tools" }, text, write), said);
   };
 
-  // Runs.
   const showRuns = () => {
     where.textContent = "";
     const search = make("input", { type: "search", placeholder: "search" });
     const compare = make("button", { textContent: "Compare two", disabled: true });
     const body = make("tbody"), ticked = new Map();
-    const head = make("tr", {}, ...["", "state", "run", "kind", "began", "page"].map(text => make("th", { textContent: text })));
+    const head = make("tr", {}, ...["", "state", "run", "tags", "kind", "began", "page"].map(text => make("th", { textContent: text })));
     main.replaceChildren(make("section", {}, make("div", { className: "tools" }, search, compare),
       make("div", { className: "scroll" }, make("table", {}, make("thead", {}, head), body))));
     let runs = [];
+    const tag = word => {
+      const button = make("button", { className: "state", textContent: `#${word}` });
+      button.addEventListener("click", () => { search.value = `#${word}`; again(); });
+      return button;
+    };
     const fill = () => {
-      const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-      const shown = runs.filter(r => words.every(w => `${r.run} ${r.kind} ${r.state}`.toLowerCase().includes(w)));
-      body.replaceChildren(...shown.map(r => {
+      body.replaceChildren(...runs.map(r => {
         const key = `${r.root}/${r.run}`, tick = make("input", { type: "checkbox", checked: ticked.has(key), ariaLabel: `compare ${r.run}` });
         tick.addEventListener("change", () => {
           if (tick.checked) ticked.set(key, r); else ticked.delete(key);
@@ -104,15 +81,16 @@
         const page = r.page ? make("a", { href: r.page, target: "_blank", rel: "noopener", textContent: "open" }) : "";
         const link = r.kind ? make("a", { href: `#/${r.root}/${r.run}`, textContent: r.run }) : r.run;
         const began = (r.created_utc || "").slice(0, 16).replace("T", " ");
-        return make("tr", {}, make("td", {}, tick), make("td", {}, badge(r.state)), make("td", {}, link),
-          make("td", { textContent: r.kind || r.problem }), make("td", { textContent: began }), make("td", {}, page));
+        return make("tr", {}, make("td", {}, tick), make("td", {}, badge(r.state)), make("td", {}, link), make("td", {}, ...r.tags.map(tag)),
+          make("td", { textContent: [r.kind, r.problem].filter(Boolean).join("; ") }), make("td", { textContent: began }), make("td", {}, page));
       }));
     };
-    search.addEventListener("input", fill);
+    search.addEventListener("input", () => again());
     compare.addEventListener("click", () => { location.hash = `#compare/${[...ticked.keys()].join("|")}`; });
-    every(3000, () => ask("/runs"), found => {
+    const again = every(3000, () => ask(`/runs?words=${encodeURIComponent(search.value)}`), found => {
       const going = found.runs.filter(r => r.state === "running").length;
-      lead.textContent = `${found.runs.length} runs, ${going} going on; in ${found.roots.join(", ")}`;
+      const some = found.runs.length < found.all ? `${found.runs.length} of ${found.all} runs` : `${found.all} run${found.all === 1 ? "" : "s"}`;
+      lead.textContent = `${some}, ${going} going on; in ${found.roots.join(", ")}`;
       if (JSON.stringify(found.runs) !== JSON.stringify(runs)) { runs = found.runs; fill(); }
     });
   };
@@ -128,9 +106,6 @@
       if (now.origin) title.append(" ", make("span", { className: `badge ${now.origin}`, textContent: now.origin }));
       const problems = [];
       if (now.problem) problems.push(now.problem);
-      if (now.silent_s > 2.5) problems.push(`No sample for ${number(now.silent_s, 2)} s: is the meter connected?`);
-      if (now.power_w != null && now.power_w < 0) problems.push("The power is negative: a charger, or swapped leads.");
-      if (now.power_w === 0) problems.push("The power is zero: a loose lead?");
       if (job && job.attempt > 1) problems.push(`Attempt ${job.attempt}; the last one failed: ${job.error}`);
       said.hidden = !problems.length;
       said.textContent = problems.join(" ");
@@ -152,22 +127,26 @@
     const whole = make("input", { type: "checkbox" });
     const live = make("div"), body = make("tbody"), list = make("ul");
     const head = make("tr", {}, ...["job", "state", "stage", "attempt", "last failure"].map(text => make("th", { textContent: text })));
-    main.replaceChildren(
-      make("div", { className: "tools" }, make("label", {}, whole, " whole recording instead of the last minute")), live,
+    const choice = make("label", { hidden: true }, whole, " whole recording instead of the last minute");
+    main.replaceChildren(make("div", { className: "tools" }, choice), live,
       make("section", {}, make("h2", { textContent: "Jobs" }), make("div", { className: "scroll" }, make("table", {}, make("thead", {}, head), body))),
-      make("section", {}, make("h2", { textContent: "Recordings" }), list));
+      make("section", {}, make("h2", { textContent: "Recordings" }), list), notesOf(root, run));
     const cards = new Map();
-    every(1000, () => ask(`${address(root, run)}${whole.checked ? "?whole=1" : ""}`), found => {
+    let shown = "";
+    every(500, () => ask(`${address(root, run)}${whole.checked ? "?whole=1" : ""}`), found => {
       const counts = Object.entries(found.counts || {}).map(([state, n]) => `${n} ${state}`).join(", ");
       lead.replaceChildren(badge(found.state), ` ${counts}`, found.left_s ? `, about ${clock(found.left_s)} left` : "", found.waits_for ? `; ${found.waits_for}` : "");
       const jobs = Object.fromEntries((found.jobs || []).map(j => [j.name, j]));
       const seen = new Set();
+      choice.hidden = !found.live.length;
       for (const now of found.live) {
         seen.add(now.recording);
         if (!cards.has(now.recording)) { const c = card(); cards.set(now.recording, c); live.append(c.section); }
         cards.get(now.recording).update(now, jobs[now.recording.split("/").pop()]);
       }
       for (const [name, c] of cards) if (!seen.has(name)) { c.section.remove(); cards.delete(name); }
+      if (JSON.stringify([found.jobs, found.recordings]) === shown) return;
+      shown = JSON.stringify([found.jobs, found.recordings]);
       body.replaceChildren(...(found.jobs || []).map(j => make("tr", {}, make("td", { textContent: j.name }), make("td", {}, badge(j.state)),
         make("td", { textContent: j.stage.replaceAll("_", " ") }), make("td", { textContent: j.attempt || "" }), make("td", { className: "long", textContent: j.error }))));
       list.replaceChildren(...found.recordings.map(r => make("li", {}, r.finished
@@ -178,12 +157,12 @@
   // A finished recording.
   const showRecording = (root, run, recording) => {
     where.textContent = recording;
-    const place = make("div", { className: "chart" }), said = make("p", { className: "note" }), back = make("button", { textContent: "Whole recording" });
-    main.replaceChildren(make("section", {}, make("div", { className: "tools" }, back, make("a", { href: `#/${root}/${run}`, textContent: "back to the run" })), place, said));
+    const place = make("div", { className: "chart" }), said = make("p", { className: "note" });
+    const tools = make("div", { className: "tools" }), job = (recording.match(/^jobs\/([^/]+)$/) || [])[1];
+    main.replaceChildren(make("section", {}, tools, place, said), notesOf(root, run, job));
     const question = `recording=${encodeURIComponent(recording)}`;
     const mine = view;
-    let cursors = [], plot;
-    const idle = "Drag to zoom. Click two places for the joules between them.";
+    let cursors = [], plot, length = 0, seen = [0, 0], asked = 0;
     const marks = { hooks: { draw: u => {
       const { ctx } = u, { top, height } = u.bbox;
       ctx.save(); ctx.strokeStyle = css("--ink"); ctx.lineWidth = 1.5 * devicePixelRatio;
@@ -199,11 +178,18 @@
     };
     const show = async (from, to) => {
       const points = Math.max(200, Math.round(place.clientWidth || 800));
-      const began = performance.now();
-      const t = await ask(`${address(root, run)}/trace?${question}&points=${points}${from == null ? "" : `&from=${from}&to=${to}`}`);
-      if (mine !== view) return;
+      const began = performance.now(), turn = ++asked;
+      if (to != null) { // at least two samples wide, and inside
+        const wide = Math.min(length, Math.max(to - from, 1e-3));
+        seen = [Math.min(Math.max(0, from), length - wide), 0];
+        seen[1] = seen[0] + wide;
+      }
+      const t = await ask(`${address(root, run)}/trace?${question}&points=${points}${to == null ? "" : `&from=${seen[0]}&to=${seen[1]}`}`);
+      if (mine !== view || turn !== asked) return;
+      length = t.length_s;
+      if (to == null) seen = [0, length];
       if (!plot) {
-        plot = powerChart(place, { plugins: [marks], selects: (a, b) => { plot.setSelect({ width: 0, height: 0 }, false); show(a, b); } });
+        plot = powerChart(place, { plugins: [marks], selects: (a, b) => { plot.setSelect({ width: 0, height: 0 }, false); shows(a, b); } });
         plot.over.addEventListener("click", event => {
           if (cursors.length === 2) cursors = [];
           cursors.push(plot.posToVal(event.offsetX, "x"));
@@ -211,46 +197,47 @@
           plot.redraw();
           if (cursors.length === 2) energy().catch(error => { said.textContent = error.message; });
         });
+        plot.over.addEventListener("wheel", event => {
+          event.preventDefault();
+          if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) pan(Math.sign(event.deltaX || event.deltaY) / 4);
+          else zoom(event.deltaY < 0 ? 0.5 : 2, plot.posToVal(event.offsetX, "x"));
+        }, { passive: false });
       }
       plot.setData([t.t, t.high, t.low]);
       lead.textContent = `${clock(t.length_s)}, shown in ${Math.round(performance.now() - began)} ms; numbers are ${t.origin}`;
-      document.documentElement.dataset.drawn = `${t.t.length}`;
+      Object.assign(document.documentElement.dataset, { drawn: `${t.t.length}`, view: seen.join(" "), took: performance.now() - began });
     };
-    said.textContent = idle;
-    back.addEventListener("click", () => show());
-    show().catch(error => { lead.textContent = error.message; });
+    const shows = (...stretch) => show(...stretch).catch(error => { lead.textContent = error.message; });
+    const pan = part => shows(seen[0] + part * (seen[1] - seen[0]), seen[1] + part * (seen[1] - seen[0]));
+    const zoom = (factor, at = (seen[0] + seen[1]) / 2) => shows(at + (seen[0] - at) * factor, at + (seen[1] - at) * factor);
+    const tool = (textContent, ariaLabel, act) => {
+      const button = make("button", { textContent, ariaLabel });
+      button.addEventListener("click", act);
+      return button;
+    };
+    tools.append(tool("Whole recording", "whole recording", () => shows()), tool("\u25c0", "earlier", () => pan(-0.5)), tool("\u25b6", "later", () => pan(0.5)),
+      tool("+", "zoom in", () => zoom(0.5)), tool("\u2212", "zoom out", () => zoom(2)), make("a", { href: `#/${root}/${run}`, textContent: "back to the run" }));
+    lead.textContent = "Reading it; the first look at a day takes a minute.";
+    said.textContent = "Drag or turn the wheel to zoom, with Shift to move. Click two places for the joules between them.";
+    shows();
   };
 
   // Emulations.
-  const curves = (place, emulations, x, y, label, yLabel) => {
-    const xs = [...new Set(emulations.flatMap(e => e[x]))].filter(v => v != null).sort((a, b) => a - b);
-    const at = new Map(xs.map((v, i) => [v, i]));
-    const data = emulations.map(e => {
-      const column = new Array(xs.length).fill(undefined);
-      e[x].forEach((v, i) => { if (v != null) column[at.get(v)] = e[y][i]; });
-      return column;
-    });
-    place.replaceChildren();
-    new uPlot({
-      width: place.clientWidth || 600, height: 280, scales: { x: { time: false } }, axes: axes(label, yLabel),
-      series: [{ label }, ...emulations.map(e => ({ label: `${e.method} s${e.seed}`, stroke: e.color, width: 1.8, spanGaps: true, points: { show: false } }))],
-      legend: { show: emulations.length <= 12 },
-    }, [xs, ...data], place);
-  };
-  const emulationView = ask_all => {
+  const emulationView = (ask_all, ...below) => {
     const bar = make("progress", { max: 1 }), charts = ["time", "energy", "day"].map(() => make("div", { className: "chart" }));
     const titles = ["Accuracy against time of the rounds", "Accuracy against energy, every probe counted", "Devices that could take part"];
-    main.replaceChildren(bar, ...charts.map((c, i) => make("section", {}, make("h2", { textContent: titles[i] }), c)));
+    main.replaceChildren(bar, ...charts.map((c, i) => make("section", {}, make("h2", { textContent: titles[i] }), c)), ...below);
     let last = "";
     every(2000, ask_all, found => {
       bar.value = found.share ?? 0;
       const played = found.emulations.reduce((n, e) => n + e.played, 0);
-      lead.replaceChildren(badge(found.state), ` ${found.emulations.length} emulations, ${Math.round(100 * (found.share ?? 0))} % of their rounds`, found.problems.length ? `; ${found.problems[0]}` : "");
+      lead.replaceChildren(badge(found.state), ` ${found.emulations.length} of ${found.count} emulations have begun, ${Math.round(100 * (found.share ?? 0))} % of all rounds are played`, found.problems.length ? `; ${found.problems[0]}` : "");
       if (`${played}` === last) return;
       last = `${played}`;
       curves(charts[0], found.emulations, "time_s", "accuracy", "seconds", "accuracy");
       curves(charts[1], found.emulations, "energy_j", "accuracy", "joules", "accuracy");
-      curves(charts[2], found.emulations, "day", "eligible", "days", "devices");
+      const [unit, days] = found.emulations.some(e => e.day.at(-1) > 2) ? ["days", 1] : found.emulations.some(e => e.day.at(-1) > 0.1) ? ["hours", 1 / 24] : ["seconds", 1 / 86400];
+      curves(charts[2], found.emulations.map(e => ({ ...e, when: e.day.map(d => d == null ? d : d / days) })), "when", "eligible", unit, "devices");
       document.documentElement.dataset.drawn = last;
     });
   };
@@ -263,7 +250,7 @@
         const now = await Promise.all(both.map(([root, run]) => ask(address(root, run))));
         const named = now.flatMap((f, i) => f.emulations.map(e => ({ ...e, method: `${"AB"[i]}: ${e.method}` })));
         const shares = now.map(f => f.share ?? 0);
-        return { state: now.map(f => f.state).join(", "), emulations: named, problems: now.flatMap(f => f.problems), share: (shares[0] + shares[1]) / 2 };
+        return { state: now.map(f => f.state).join(", "), count: now[0].count + now[1].count, emulations: named, problems: now.flatMap(f => f.problems), share: (shares[0] + shares[1]) / 2 };
       });
       return;
     }
@@ -297,7 +284,7 @@
       if (inside.length) return showRecording(root, run, inside.join("/"));
       where.textContent = run;
       const found = await ask(address(root, run));
-      if (found.emulations) emulationView(() => ask(address(root, run)));
+      if (found.emulations) emulationView(() => ask(address(root, run)), notesOf(root, run));
       else showBench(root, run);
     } catch (error) { lead.textContent = error.message; }
   };

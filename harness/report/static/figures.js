@@ -1,7 +1,7 @@
 // Figures without a canvas: heat map, stacked bars, dots with intervals. Plain elements, so that they print and scale as text does.
 const figures = (() => {
   "use strict";
-  // Okabe and Ito's colours, as in colours.py; lines that stand for a method bring their own.
+  // Okabe and Ito's colours, as in charts.py; lines that stand for a method bring their own.
   const strokes = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f8c99"];
   const colorOf = (item, i) => item.color || strokes[i % strokes.length];
   const make = (place, name, className, text = "") => {
@@ -35,6 +35,7 @@ const figures = (() => {
   };
 
   const legendOf = (place, names) => {
+    if (names.length < 2) return; // the title says it
     const legend = make(place, "p", "note legend");
     names.forEach((name, i) => {
       const item = make(legend, "span", "item");
@@ -73,7 +74,7 @@ const figures = (() => {
   const dots = (place, chart) => {
     place.classList.add("plain");
     const known = chart.rows.flatMap(row => row.values.flatMap(value => value || [])).filter(x => x != null);
-    const low = Math.min(0, ...known), high = Math.max(low + 1e-9, ...known);
+    const low = Math.min(0, ...known), high = Math.max(0, low + 1e-9, ...known);
     const at = x => `${100 * (x - low) / (high - low)}%`;
     const ticks = marks(low, high);
     const put = (cells, name, className, style, text) => Object.assign(make(cells, name, className, text).style, style);
@@ -138,7 +139,9 @@ const figures = (() => {
       const [x, xl, xh] = p.x, [y, yl, yh] = p.y, color = p.color;
       if (xl != null) svg(picture, "line", { x1: px(xl), x2: px(xh), y1: py(y), y2: py(y), stroke: color, class: "reach" });
       if (yl != null) svg(picture, "line", { x1: px(x), x2: px(x), y1: py(yl), y2: py(yh), stroke: color, class: "reach" });
-      const dot = svg(picture, "circle", { cx: px(x), cy: py(y), r: 6, fill: color });
+      // Methods that share a colour differ in their dashes; as points they are hollow.
+      const look = p.dashed ? { fill: "var(--paper)", stroke: color, "stroke-width": 3, r: 5 } : { fill: color, r: 6 };
+      const dot = svg(picture, "circle", { cx: px(x), cy: py(y), ...look });
       svg(dot, "title", {}, `${p.label}: ${number(x)}, ${number(y)}`);
       const at = Math.max(py(y) + 4, lowest + 15);
       lowest = at;

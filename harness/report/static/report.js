@@ -5,6 +5,16 @@
   const { strokes, colorOf } = figures;
   // In the legend, while the mouse is over the chart.
   const shown = (u, value) => (value == null ? "" : Number(value.toPrecision(4)).toString());
+  // As many decimals as the step has: uPlot's own labels stop at a thousandth.
+  const marked = (u, splits, axis, space, step) => {
+    let places = 0;
+    while (places < 15 && Math.abs(Math.round(step * 10 ** places) / (step * 10 ** places) - 1) > 1e-6) places++;
+    return splits.map(value => (value == null ? "" : value.toLocaleString("en-US", { maximumFractionDigits: places })));
+  };
+  const axisWith = more => ({
+    stroke: css("--soft"), grid: { stroke: css("--line"), width: 0.7 }, ticks: { stroke: css("--line") }, values: marked, ...more,
+  });
+  const legend = { markers: { dash: (u, i) => ((u.series[i].dash || []).length ? "dotted" : "solid") } };
   const MOST_LINES = 6; // more at once cannot be told apart; the legend shows the others on a click
   const tints = ["rgba(11,110,143,.13)", "rgba(194,87,26,.13)", "rgba(91,140,42,.13)", "rgba(123,63,168,.13)"];
   const charts = JSON.parse(document.getElementById("charts").textContent);
@@ -12,7 +22,7 @@
   // One colour per kind of band: "epoch 1" and "epoch 2" share their first word. What is not work is grey.
   const grey = "rgba(120,130,140,.10)";
   const known = {
-    idle: grey, sync: grey, setup: grey, warmup: grey,
+    idle: grey, sync: grey, setup: grey, warmup: grey, night: grey,
     probe: tints[1], epoch: tints[0], wait: tints[2], load: tints[3], download: tints[3], upload: tints[3],
   };
   const tintOf = bands => {
@@ -209,7 +219,6 @@
     const picked = chart.shown.map((name, i) => choice(i ? "over" : "recording", names, name));
     const labels = [...new Set(names.flatMap(name => recordings[name].bands.map(b => b.label)))];
     const marker = choice("aligned where this begins:", labels, chart.marker);
-    const axis = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 0.7 }, ticks: { stroke: css("--line") } };
     let plot = null;
     const show = () => {
       if (plot) plot.destroy();
@@ -224,7 +233,7 @@
       const data = uPlot.join(found.map((one, i) => [one.data[0].map(t => t - starts[i].start), one.data[1]]));
       plot = new uPlot({
         width: place.clientWidth, height: 280, scales: { x: { time: false } },
-        axes: [{ ...axis, label: `time since ${marker.value} began (s)` }, { ...axis, label: found[0].yLabel, size: 60 }],
+        axes: [axisWith({ label: `time since ${marker.value} began (s)` }), axisWith({ label: found[0].yLabel, size: 60 })],
         series: [{}, ...found.map((one, i) => ({ label: one.recording, stroke: strokes[i], width: 1.2, value: shown, points: { show: false } }))],
       }, data, place);
     };
@@ -241,13 +250,16 @@
       document.documentElement.dataset.drawn = ++drawn;
       return;
     }
-    const axis = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 0.7 }, ticks: { stroke: css("--line") } };
     const whole = /^(round|exchange|M:)/.test(chart.xLabel); // there is no round 1.5
     const hasBars = chart.series.some(s => s.halfWidth), hasRibbons = chart.series.some(s => s.low);
     const options = {
       width: place.clientWidth, height: 280,
       scales: { x: { time: false }, y: hasBars || hasRibbons ? { range: rangeWith(chart) } : {} },
-      axes: [{ ...axis, label: chart.xLabel, ...(whole ? { incrs: [1, 2, 5].flatMap(n => [1, 10, 100, 1e3, 1e4, 1e5, 1e6].map(p => n * p)).sort((a, b) => a - b) } : {}) }, { ...axis, label: chart.yLabel, size: 60 }],
+      legend,
+      axes: [
+        axisWith({ label: chart.xLabel, ...(whole ? { incrs: [1, 10, 100, 1e3, 1e4, 1e5, 1e6].flatMap(p => [p, 2 * p, 5 * p]) } : {}) }),
+        axisWith({ label: chart.yLabel, size: 60 }),
+      ],
       series: [
         { label: chart.xLabel, value: shown }, // the style sheet keeps it out of the legend
         ...chart.series.map((s, i) => ({
@@ -265,7 +277,7 @@
     if (hidden > 0) {
       const note = document.createElement("p");
       note.className = "note";
-      note.textContent = `${hidden} more lines: click a name to show or hide it.`;
+      note.textContent = `${hidden} more ${hidden > 1 ? "lines" : "line"}: click a name to show or hide it.`;
       place.after(note);
     }
     // Folded away it has no width.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from emulator.compare.metrics import classes_per_cohort
@@ -20,6 +22,7 @@ from emulator.scenario.model import (
     TrainerSection,
 )
 from joulefleet.errors import DataQualityError
+from tests.emulator.stored_edits import edit_table
 
 
 def stored(folder: Path, selector: str, trainer: TrainerSection) -> Result:
@@ -50,6 +53,24 @@ def test_a_count_by_hand(random_run: Result) -> None:
         counts.append(len(set(np.concatenate([data.train.y[partition.shard(d)] for d in chosen]).tolist())))
     assert classes_per_cohort(random_run) == pytest.approx(np.mean(counts))
     assert 1 < np.mean(counts) < 10
+
+
+def test_who_did_not_finish_or_was_not_chosen_does_not_count(random_run: Result, tmp_path: Path) -> None:
+    """Of each cohort only the first device finishes; and one that was not chosen does not count either."""
+    data, partition = data_of(random_run.record.scenario.task, 60, 3)
+    held = [len(set(data.train.y[partition.shard(d)].tolist())) for d in range(60)]
+    folder = tmp_path / "edited"
+    shutil.copytree(random_run.path, folder)
+
+    def first_alone(clients: pd.DataFrame) -> pd.DataFrame:
+        later = clients.duplicated("round")
+        clients.loc[later, "fate"] = "left"
+        clients.loc[later & (clients["round"] == 2), ["chosen", "fate"]] = [False, "finished"]
+        return clients
+
+    edit_table(folder, "clients", first_alone)
+    firsts = random_run.clients.groupby("round")["device"].first()
+    assert classes_per_cohort(Result(folder, random_run.record)) == np.mean([held[d] for d in firsts])
 
 
 def test_the_coverage_oracle_covers_more(random_run: Result, tmp_path: Path) -> None:

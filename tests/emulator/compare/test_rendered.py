@@ -24,7 +24,16 @@ from emulator.compare.render import (
     smallest_note,
 )
 from emulator.compare.table import Contrast, MethodComparison, MetricCell
-from emulator.compare.titles import called, scale_of, target_text, title_of, value_text, worded
+from emulator.compare.titles import (
+    TITLES,
+    WITHIN,
+    called,
+    scale_of,
+    target_text,
+    title_of,
+    value_text,
+    worded,
+)
 from emulator.round.outcome import Accounting
 from joulefleet.interval import Interval, Scale
 
@@ -270,3 +279,11 @@ def test_scales_and_targets_of_each_kind_of_metric() -> None:
     assert (target_text(0.8123, ACCURACY), target_text(0.8123, ACCURACY, 2)) == ("81.2%", "81.23%")
     assert (target_text(0.81234, ERROR), value_text(0.81234, ERROR)) == ("mae 0.8123", "0.8123")
     assert (value_text(0.8123, RECALL), value_text(0.8123, RECALL, 0)) == ("81.2%", "81%")
+
+
+def test_shares_are_shown_in_per_cent_and_calendar_time_in_hours() -> None:
+    factors = {metric: factor for metric, (_, factor, unit) in TITLES.items() if unit == "%"}
+    assert factors == dict.fromkeys(("accuracy", "best_accuracy", *WITHIN), 100.0)
+    others = {metric: factor for metric, (_, factor, unit) in TITLES.items() if unit != "%"}
+    hours = {metric: 1 / 3600 for metric in others if metric.startswith("calendar")}
+    assert others == dict.fromkeys(others, 1.0) | hours

@@ -104,6 +104,16 @@ def test_random_permutation_is_near_the_exact_one_and_never_zero() -> None:
     assert permutation_p(np.ones(30)) > 0
 
 
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_sums_that_tie_on_paper_tie_in_any_unit(scale: float) -> None:
+    """1, 2, 3, 4, 7 and 9 tenths make 26; to fall below the 20 observed takes more than 3 with a minus:
+    none, 1, 2, 3 or 1 and 2 do not. In floats 1 + 2 - 3 tenths are not 0.
+    """
+    tenths = np.array([1, 2, -3, 4, 7, 9])
+    assert permutation_p(tenths * 0.1 * scale) == pytest.approx(2 * 5 / 64)
+    assert permutation_p(np.array([0.1, 0.2, -0.3]) * scale) == 1.0
+
+
 def test_permutation_without_differences() -> None:
     assert permutation_p(np.zeros(7)) == 1.0
     assert permutation_p(np.array([np.nan])) == 1.0

@@ -337,3 +337,12 @@ def test_a_long_trace_with_a_clear_step_stays_finite() -> None:
     assert found.offset_s.tolist() == pytest.approx([0.4], abs=2e-4)
     assert 0 < found.covariance_s2[0, 0] < 1e-7
     assert found.step_w == pytest.approx([5.0], rel=0.05)
+
+
+def test_a_pattern_without_noise_is_no_number_too_large() -> None:
+    """At 20 kHz a right offset is more than e^700 times as likely as a wrong one; floats end there."""
+    run = BurstRun(0, ORDER_4)
+    found = refine([made(run, 0.4, seed=6, width_s=0.00005, noise=0.05, spike_w=0.0)], [run], [0.4])
+    assert found.offset_s == pytest.approx([0.4], abs=2e-4)
+    assert found.step_w == pytest.approx([1.3], rel=0.01)
+    assert np.isfinite(found.covariance_s2).all()

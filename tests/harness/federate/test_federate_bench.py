@@ -24,7 +24,7 @@ from harness.federate.files import FederateFiles, read_federate_files
 from harness.federate.run import run_federation
 from harness.outputs import OUTPUTS
 from harness.profiles.library import build_run_profiles
-from harness.report.bench_page import bench_page, rounds_section
+from harness.report.bench.page import bench_page, rounds_section
 from harness.report.page import REPORT_FILE
 from harness.results.stored_run import StoredRun
 from harness.rounds.measured import read_part
@@ -282,8 +282,9 @@ def test_curves_claim_no_more_than_their_weakest_round(tmp_path: Path) -> None:
     """An emulated meter may take part in one round, and only real ones in the last."""
     schema = rounds_schema((), on_bench=True)
     plain = {field.name: "cpu" if field.type == pa.string() else 1 for field in schema}
+    plain |= {f"n_{fate.value}": int(fate is Fate.FINISHED) for fate in Fate}
     rows = [
-        {**plain, "round": number, "cost_origin": origin}
+        {**plain, "round": number, "start_ns": number, "cost_origin": origin}
         for number, origin in ((1, "emulated"), (2, "measured"))
     ]
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), tmp_path / "rounds.parquet")

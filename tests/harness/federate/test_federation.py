@@ -13,7 +13,8 @@ from device_agents.protocol import Done, ProbeDone
 from device_agents.session.agent_session import Ping
 from device_agents.session.host_times import HostTimes
 from device_agents.session.running_job import JobResult
-from emulator.round.outcome import Fate
+from emulator import Family, Probe, RoundOutcome, Selector, ServerView
+from emulator.round.outcome import COSTS, ClientCost, Fate
 from harness.bench.job.attempt import Attempt, Bench
 from harness.bench.job.hooks import SoFar, Stage
 from harness.bench.job.live_status import StatusBoard
@@ -29,7 +30,7 @@ from harness.federate.registration import Registered
 from harness.federate.setup import FederationSetup
 from harness.rounds.round import play_round
 from harness.rounds.server import Report, RoundServer
-from joulefleet.errors import DataQualityError, DeviceError
+from joulefleet.errors import ConfigError, DataQualityError, DeviceError
 from power.model import SampleBlock
 from tests.conftest import REPOSITORY
 
@@ -101,6 +102,53 @@ def test_nobody_was_chosen_if_every_probe_failed(
     assert set(played.outcome.fates) == {Fate.LEFT}
     assert not played.outcome.chosen.any()
     assert not any(part.chosen for part in played.record.parts)
+
+
+class Easy(Selector):
+    name, family, probe, probe_optional = "easy", Family.CONTROL, Probe.EPOCH, True
+    learns_from = frozenset({"device_rewards"})
+    heard: Any = None
+
+    def select(self, view: ServerView, candidates: Any, k: int, rng: np.random.Generator) -> Any:
+        return candidates[:k]
+
+    def observe(self, view: ServerView, outcome: RoundOutcome) -> None:
+        self.heard = outcome.device_rewards
+
+
+@pytest.mark.parametrize(("k", "probed"), [(3, True), (4, False)])
+def test_a_probe_that_decides_nothing_is_not_made(
+    cast: FederationSetup, bench: Bench, monkeypatch: pytest.MonkeyPatch, k: int, probed: bool
+) -> None:
+    """For a method that says so, on the bench as in the emulator; and it hears each device's reward."""
+
+    def all_done(_bench: Bench, server: RoundServer, them: Sequence[FederatedParticipant], *_: Any) -> None:
+        server.chosen = frozenset(one.device for one in them[:k]) if server.chooses else None
+
+    seconds = np.arange(1.0, 5.0)
+    cost = ClientCost(**dict.fromkeys(COSTS, seconds))
+    monkeypatch.setattr(module, "play_federated_round", all_done)
+    monkeypatch.setattr(participant, "client_cost", lambda *_args, **_kwargs: cost)
+    rules = replace(cast.rules, k=k, candidates=4)
+    selector = Easy()
+    played = ready(replace(cast, selector=selector, rules=rules), bench).play(threading.Event())
+    assert played.record.probed is probed
+    assert played.outcome.chosen.sum() == k
+    assert np.count_nonzero(selector.heard != 0) in (0, k)
+    assert len(selector.heard) == 4
+
+
+def test_an_object_is_held_to_what_a_bench_does(files: FederateFiles) -> None:
+    class Proximal(Easy):
+        name, proximal_mu = "proximal", 0.1
+
+    class Small(Easy):
+        name, most_devices = "small", 2
+
+    with pytest.raises(ConfigError, match="changes the local objective"):
+        FederationSetup.of(files, Proximal())
+    with pytest.raises(ConfigError, match="at most 2 devices"):
+        FederationSetup.of(files, Small())
 
 
 def test_devices_rest_after_their_registration_too(

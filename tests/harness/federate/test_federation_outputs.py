@@ -8,7 +8,7 @@ import pytest
 from harness.bench.job.failures import FAILED, AttemptRecord, failed_record
 from harness.bench.job.hooks import Stopped
 from harness.export.junit import junit
-from harness.report.bench_page import bench_page
+from harness.report.bench.page import bench_page
 from harness.results.stored_run import StoredRun
 from harness.rounds.record import PartRecord
 from joulefleet.records import write_record

@@ -1,6 +1,6 @@
 /* An INA219 as its I2C bus sees it, from the data sheet alone (Texas Instruments SBOS448G).
  *
- * Written apart from power/emulated/ina219_chip.py, so that each is a check of the other.
+ * Written apart from power/emulated/ina219/chip.py, so that each is a check of the other.
  */
 #ifndef INA219_H
 #define INA219_H

@@ -9,7 +9,7 @@ import usb1
 
 from power.meters.hvpm_unit import QUEUED_READS, USB_ID
 from power.meters.monsoon_hvpm import SWITCH_INTERVAL_S
-from power.meters.usb_link import UsbLink
+from power.meters.usb.link import UsbLink
 
 __all__ = ["QUEUED_READS", "SWITCH_INTERVAL_S", "Read", "one_by_one", "queued"]
 

@@ -23,8 +23,8 @@ import usb1
 
 from joulefleet.errors import MeterError
 from power.meters.hvpm_unit import USB_ID
-from power.meters.usb_link import UsbLink, scan_usb
-from power.meters.usb_queue import BulkQueue
+from power.meters.usb.link import UsbLink, scan_usb
+from power.meters.usb.queue import BulkQueue
 from tests.power.libusb_stand_in.library import StandIn, load_stand_in
 
 ENDPOINT, SIZE = 0x81, 64

@@ -1,0 +1,1 @@
+"""Pages of emulations and experiments: methods against each other."""

@@ -1,0 +1,1 @@
+"""A USB cable made of a Unix socket, and both its ends."""

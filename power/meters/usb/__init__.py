@@ -1,0 +1,1 @@
+"""USB for drivers: a claimed device, and bulk reads that never pause."""
