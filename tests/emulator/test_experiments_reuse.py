@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from emulator.compare.load import find_emulations
-from emulator.experiments import reuse
+from emulator.experiments import runner
 from emulator.experiments.render import as_text
 from emulator.experiments.results import load_experiment
 from emulator.experiments.runner import TAKEN_FROM, check_donors, start, take_over
@@ -107,7 +107,7 @@ def test_a_copy_that_was_cut_short_is_made_again_or_played(
     for again in (True, False):
         with start(tmp_path, plan) as run:
             with monkeypatch.context() as patched:
-                patched.setattr(reuse, "write_record", killed)
+                patched.setattr(runner, "write_record", killed)
                 with pytest.raises(KeyboardInterrupt):
                     take_over(run, plan, [donor])
             if again:
@@ -137,13 +137,13 @@ def test_another_policy_file_under_the_same_name_is_another_result(tmp_path: Pat
     section = SelectorSection(name="fedrank", options={"policy": str(path)})
     scenario = small_plan().variants[0].scenario.model_copy(update={"selector": section})
     unknown = EmulationRecord(scenario=scenario, seed=0, facts={"selector": "fedrank"})
-    assert not reuse._has_same_policy(unknown), "it does not say which file it was"
+    assert not runner._has_same_policy(unknown), "it does not say which file it was"
     record = unknown.model_copy(update={"facts": {"policy_sha256": file_sha256(path)}})
-    assert reuse._has_same_policy(record)
+    assert runner._has_same_policy(record)
     path.unlink()
-    assert not reuse._has_same_policy(record)
+    assert not runner._has_same_policy(record)
     write_policy(path, any_policy("fedrank_from_oort"))
-    assert not reuse._has_same_policy(record)
+    assert not runner._has_same_policy(record)
 
 
 def test_another_profile_file_under_the_same_name_is_another_result(tmp_path: Path) -> None:
@@ -156,12 +156,12 @@ def test_another_profile_file_under_the_same_name_is_another_result(tmp_path: Pa
     facts = assemble(scenario, 0).facts
     record = EmulationRecord(scenario=scenario, seed=0, facts=facts)
     before = EmulationRecord(scenario=scenario, seed=0, facts={"profiles": facts["profiles"]})
-    assert reuse._has_same_profiles(record)
+    assert runner._has_same_profiles(record)
     path.unlink()
-    assert not reuse._has_same_profiles(record)
+    assert not runner._has_same_profiles(record)
     save_profile(profile(20.0, 30.0), path)
-    assert not reuse._has_same_profiles(record)
-    assert reuse._has_same_profiles(before), "it was made before contents were noted"
+    assert not runner._has_same_profiles(record)
+    assert runner._has_same_profiles(before), "it was made before contents were noted"
 
 
 def test_donors_with_other_profiles_are_not_taken(tmp_path: Path) -> None:
@@ -199,8 +199,8 @@ def test_a_run_trained_otherwise_is_not_taken(tmp_path: Path, monkeypatch: pytes
         seed=0,
         facts={"selector": "oort", "trainer": "batched"},
     )
-    monkeypatch.setattr(reuse, "best_for", lambda _: "cpu")
-    assert not reuse._has_same_trainer(record)
-    monkeypatch.setattr(reuse, "best_for", lambda _: "batched")
-    assert reuse._has_same_trainer(record)
-    assert reuse._has_same_trainer(record.model_copy(update={"scenario": scenario}))  # it names its trainer
+    monkeypatch.setattr(runner, "best_for", lambda _: "cpu")
+    assert not runner._has_same_trainer(record)
+    monkeypatch.setattr(runner, "best_for", lambda _: "batched")
+    assert runner._has_same_trainer(record)
+    assert runner._has_same_trainer(record.model_copy(update={"scenario": scenario}))  # it names its trainer
