@@ -27,7 +27,5 @@ def variant_plans(preset: Preset) -> list[VariantPlan]:
 def _weighed(base: Variant, rule: str) -> Variant:
     how = {"by_size": "weighed by size", "uniform": "1/K each"}[rule]
     name = f"{base.name}-{rule.replace('_', '-')}"
-    note = "nobody uses the phones, and rounds follow each other at once"
-    reductions = (*base.reductions, note)
     changes = {**STATIC, "protocol.aggregation": rule}
-    return derived(base, name, f"{base.title}; {how}", changes, reductions=reductions)
+    return derived(base, name, f"{base.title}; nobody uses the phones; {how}", changes)
