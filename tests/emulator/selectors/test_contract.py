@@ -216,7 +216,7 @@ def test_metrics_keep_their_names(name: str) -> None:
     assert names == [names[0]] * 6
 
 
-NEW = ("no_probe", "fedzero", "energy_budget", "frugal", "frugal_no_probe", "refl", "refl_oracle")
+NEW = ("no_probe", "fedzero", "energy_budget", "frugal", "refl", "refl_oracle")
 MILLION = [(name, {}) for name in NEW]
 SLOWER = pytest.param("fedzero", {"excess_w": 50.0, "alpha": 0.0}, marks=pytest.mark.campaign)
 
