@@ -64,15 +64,11 @@ def test_the_end_of_the_rounds_cuts_an_episode_off() -> None:
 
 
 def test_nobody_left_ends_it() -> None:
-    """Everybody is at the battery's floor after a round or two, and there is no charger."""
-    fleet = FleetSection(
-        devices=3,
-        battery=BatterySection(initial=0.0501, floor=0.05, restart=0.9),
-        traces=TracesSection(users=3, days=1, at_end="stop"),
-    )
+    """What was recorded ends at midnight, long before the rounds do."""
+    evening = TracesSection(users=3, days=1, at_end="stop", start="20:00")
     env = EmulatorEnv(SMALL.model_copy(update={
-        "fleet": fleet,
-        "protocol": ProtocolSection(rounds=500, k=3, candidates=3, local_epochs=200),
+        "fleet": FleetSection(devices=3, traces=evening),
+        "protocol": ProtocolSection(rounds=40, k=3, candidates=3, local_epochs=2000),
     }))  # fmt: skip
     env.reset(seed=0)
     terminated = truncated = False

@@ -71,7 +71,7 @@ def _another_seed(folder: Path, seed: int, rng: np.random.Generator) -> None:
     path = folder / "rounds.parquet"
     table = pq.read_table(path)
     for i, name in enumerate(table.column_names):
-        if name in ("test_accuracy", "reward", "time_s_honest", "energy_j_honest"):
+        if name in ("test_accuracy", "reward", "energy_j_honest"):
             values = table[name].to_numpy() * rng.normal(1.0, 0.02, len(table))
             table = table.set_column(
                 i, table.schema.field(name), pa.array(values, table.schema.field(name).type)
