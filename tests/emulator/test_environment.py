@@ -11,7 +11,6 @@ from gymnasium.utils.env_checker import check_env
 from emulator.environment import EmulatorEnv
 from emulator.round.outcome import Accounting
 from emulator.scenario.model import (
-    BatterySection,
     FleetSection,
     ProtocolSection,
     RewardSection,
