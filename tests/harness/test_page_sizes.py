@@ -31,11 +31,11 @@ pytestmark = [pytest.mark.campaign, pytest.mark.timeout(7200)]
 
 MOST_BYTES, MOST_S = 5e6, 2.0
 METHODS = (
-    *("fedavg", "fedprox", "afl", "autofl", "cpow_d", "eafl", "energy_budget", "energy_oracle", "favor"),
-    *("fed_cbs", "fedmarl", "fedrank", "fedrank_frozen", "fedrank_literal", "fedrank_minus_i"),
+    *("fedavg", "fedprox", "afl", "autofl", "cpow_d", "eafl", "energy_budget", "energy_oracle"),
+    *("refl_oracle", "fed_cbs", "fedmarl", "fedrank", "fedrank_frozen", "fedrank_literal", "fedrank_minus_i"),
     *("fedrank_minus_ip", "fedrank_minus_p", "fedrank_plus", "fedzero", "frugal", "harmony_like", "no_probe"),
     *("oort", "power_of_choice", "random_by_size", "refl", "rpow_d", "speed_oracle", "tifl"),
-    "class_coverage_oracle",
+    "fedrank_from_oort",
 )
 SEEN = """
 const done = arguments[0];
@@ -72,7 +72,7 @@ def _another_seed(folder: Path, seed: int, rng: np.random.Generator) -> None:
     table = pq.read_table(path)
     for i, name in enumerate(table.column_names):
         if name in ("test_accuracy", "reward", "energy_j_honest"):
-            values = table[name].to_numpy() * rng.normal(1.0, 0.02, len(table))
+            values = table[name].to_numpy() * rng.uniform(0.95, 1.0, len(table))
             table = table.set_column(
                 i, table.schema.field(name), pa.array(values, table.schema.field(name).type)
             )
