@@ -160,6 +160,7 @@ def make_runs(folder: Path) -> None:
         joulefleet(
             "emulate", "quick", "--selector", METHODS, "--seeds", "0-2", "--root", folder / "emulation"
         )
+        joulefleet("report", max((folder / "emulation").iterdir()))
     if not _page(folder, "experiment"):
         joulefleet("experiment", "run", "probing", "--preset", "smoke", "--root", folder / "experiment")
     if not _page(folder, "demo"):
