@@ -276,7 +276,7 @@ def test_arrays_of_another_kind_or_length_are_refused_by_name(made: Path, tmp_pa
 
 
 Edit = Callable[[np.ndarray], object]
-PUBLISHED_DATA = Path(__file__).parents[2] / "docs" / "results" / "data" / "budget-smoke"
+PUBLISHED_DATA = Path(__file__).parents[2] / "docs" / "results" / "data" / "aggregation-digits"
 
 
 def put(row: int, value: float) -> Edit:
