@@ -103,7 +103,7 @@ def test_a_lie_inside_a_phase_is_said_and_the_interval_has_the_truth(
 def test_a_first_epoch_that_is_called_setup_is_said_and_its_time_found(
     run: Callable[..., BenchResult], tmp_path: Path
 ) -> None:
-    done = run("called setup", samples=150_000)
+    done = run("called setup", samples=400_000)
     (folder,) = done.outcomes.finished.values()
     capture = open_capture(folder)
     assert "first_epoch_short" in [finding.code for finding in capture.record.findings]
