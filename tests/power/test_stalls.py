@@ -281,9 +281,12 @@ def test_a_pause_is_a_finding_at_its_place_and_times_behind_it_are_right(
     # (Where a busy machine loses samples too, an edge may be missed.)
     turn = np.exp(2j * np.pi * edges_s / 0.2)
     off_s = np.angle(turn / np.mean(turn)) / (2 * np.pi) * 0.2
-    for some in (edges_s < 0.9, edges_s > 1.5 + stall_s):
-        assert np.sum(some) > 0
-        assert np.median(np.abs(off_s[some])) < 0.01
+    # (A loss of a whole turn of the counter, which a busy machine may cause, is an error where it lies.)
+    untold = [f for f in recording.record.findings if f.code == "unplaced_gap"]
+    if not any(f.severity is Severity.ERROR and f.touches(int(around[0]), int(index[-1])) for f in untold):
+        for some in (edges_s < 0.9, edges_s > 1.5 + stall_s):
+            assert np.sum(some) > 0
+            assert np.median(np.abs(off_s[some])) < 0.01
     touched = Window(first_ns + round(0.8e9), first_ns + round((1.3 + stall_s) * 1e9), "touched")
     (energy,) = integrate_recording(recording, [touched])
     assert not energy.valid or any("nothing arrived" in note for note in energy.notes)
