@@ -35,6 +35,12 @@ def closure(names: list[str]) -> set[str]:
     return found
 
 
+@pytest.fixture(autouse=True)
+def no_other_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests may have a PYTHONPATH to a source tree."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+
+
 @pytest.fixture(scope="module")
 def built(copied_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An sdist, and a wheel made of it."""

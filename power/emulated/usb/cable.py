@@ -163,7 +163,8 @@ class UsbSocketServer:
                     end.close()
                     return
                 self._hosts.add(host)
-            for target, name in ((self._serve, "usb-host"), (self._serve_reads, "usb-reads")):
+            # Reads first: whoever has an answer from the host's thread can queue them.
+            for target, name in ((self._serve_reads, "usb-reads"), (self._serve, "usb-host")):
                 threading.Thread(target=target, args=(host,), name=name, daemon=True).start()
 
     def _serve(self, host: _Host) -> None:
