@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from emulator.compare.load import find_emulations
 from emulator.experiments import Preset, plan_experiment, runner
+from harness.cli import run as joulefleet
+from harness.lab.emulations import Emulations
+from harness.profiles.library import run_profiles
+from harness.results.emulations import emulation_tables
 from joulefleet.runstore import RunStore
 from tests.campaign import Batches
 from tests.conftest import FULL_COUNTS
@@ -141,6 +146,49 @@ class Snapshots:
     def end(self) -> list[Path]:
         self._on = False
         return sorted(self._copies.iterdir())
+
+
+IMPORT = "profile import p.json --root made"
+IN_ONE_GO = (IMPORT, "profile scale p.json --device tablet --score 2 --own-score 1 --root made")
+
+
+@pytest.mark.parametrize("words", IN_ONE_GO, ids=lambda words: words.split()[1])
+def test_a_run_made_in_one_go_is_there_whole_or_not_at_all(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed at any moment; and the same command clears what that left."""
+    place = tmp_path / "place"
+    place.mkdir()
+    assert joulefleet(["profile", "export", "11e58243", "--out", str(place / "p.json")]) == 0
+    monkeypatch.chdir(place)
+    snapshots = Snapshots(place, tmp_path / "killed")
+    assert joulefleet(words.split()) == 0
+    killed = snapshots.end()
+    assert len(killed) > 5
+    for root in killed:
+        found = RunStore(root / "made").list()
+        assert [run.state for run in found] in ([], ["complete"])
+        assert [len(run_profiles(run.path)) for run in found] in ([], [1])
+        monkeypatch.chdir(root)
+        assert joulefleet(words.split()) == 0
+        assert leftovers(root) == []
+        assert [run.state for run in RunStore(root / "made").list()] == ["complete"] * (len(found) + 1)
+
+
+def test_the_half_of_a_copy_is_no_result(kept: Kept, tmp_path: Path) -> None:
+    """What a killed `export --share` or `--reuse` leaves has whole emulations in it, and a hidden name."""
+    (source,) = (kept[1] / "emulated").iterdir()
+    run = tmp_path / source.name
+    shutil.copytree(source, run)
+    whole = Emulations().run(run)
+    shutil.copytree(source, tmp_path / ".shared.0a1b2c3d.joulefleet.tmp")
+    copied = next(run.rglob("emulation.json")).parent
+    shutil.copytree(copied, copied.with_name(f".{copied.name}.0a1b2c3d.joulefleet.tmp"))
+    assert find_emulations([tmp_path]) == find_emulations([run])
+    assert len(find_emulations([tmp_path])) == whole["count"] == 4
+    assert Emulations().run(run) == whole
+    rows = [[table.rows for table in emulation_tables(one)] for one in (run, source)]
+    assert rows[0] == rows[1]
 
 
 def test_a_run_that_can_be_seen_can_be_resumed(tmp_path: Path) -> None:
