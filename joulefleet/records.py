@@ -135,9 +135,9 @@ def write_atomic(path: Path, data: bytes, *, replace: bool = False, mode: int = 
 def new_file(path: Path, *, replace: bool = False, mode: int = 0o644) -> Iterator[IO[bytes]]:
     """As `write_atomic`, for what is too large to be held: the file gets its name when all went well."""
     try:
+        _clear_leftovers(path.parent, f".{path.name}.", ".tmp")
         if path.exists() and not replace:
             raise FileExistsError
-        _clear_leftovers(path.parent, f".{path.name}.", ".tmp")
         temporary, handle = _claimed_file(path)
         try:
             with os.fdopen(handle, "wb") as file:

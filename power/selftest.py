@@ -16,14 +16,14 @@ import numpy as np
 from pydantic import Field
 
 from joulefleet.config import ClosedModel
-from joulefleet.errors import DataQualityError, MeterError
+from joulefleet.errors import DataQualityError, MeterError, StorageError
 from joulefleet.provenance import Sha256
 from joulefleet.records import StoredRecord, write_record
 from power.meter import MeterConfig, open_meter
 from power.model import InstrumentInfo, SampleBlock, Severity
 from power.recording.checks import rate_limit_ppm, rate_offset_ppm
 from power.recording.reader import Recording, open_recording
-from power.recording.recorder import record
+from power.recording.recorder import put_earlier_aside, record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -123,7 +123,7 @@ def run_selftest(
 
     Args:
         config: The meter.
-        folder: Where the recordings and the result go.
+        folder: Where the recordings and the result go; those of a try without result make room.
         load_ohms: The resistor that is connected.
         tolerance_rel: Largest error that passes; the resistor's own tolerance is part of it.
         seconds: How long to measure.
@@ -134,7 +134,12 @@ def run_selftest(
     Raises:
         MeterError: The output is off, or there is no load.
         DataQualityError: No step was seen.
+        StorageError: There is a result already, or the disk refused.
     """
+    if (folder / SELFTEST_FILE).exists():
+        raise StorageError(f"{folder}: holds a self-test already", hint="choose another folder")
+    for name in ("load", "step"):
+        put_earlier_aside(folder / name)
     with open_meter(config) as meter:
         record(meter, folder / "load", config=config, seconds=seconds, on_block=on_block)
     recordings = {"load": open_recording(folder / "load")}

@@ -26,7 +26,7 @@ from emulator.round.outcome import Accounting
 from emulator.round.selector import Family
 from emulator.runs.opening import read_index
 from emulator.runs.reading import FinishedRun, checked_rounds, how_to_go_on
-from emulator.runs.result import EMULATION_FILE, Result, Results, load_result, run_of
+from emulator.runs.result import Result, Results, emulations_below, load_result, run_of
 from emulator.runs.software import OTHER_SOFTWARE, mixed_software
 from emulator.selectors.registry import SELECTORS
 from joulefleet.errors import ConfigError, DataQualityError, StorageError
@@ -47,7 +47,7 @@ def find_emulations(paths: Sequence[Path]) -> list[Path]:
     """
     found: dict[Path, None] = {}
     for path in paths:
-        inside = _in_order(record.parent for record in path.rglob(EMULATION_FILE))
+        inside = _in_order(emulations_below(path))
         if not inside:
             raise DataQualityError(f"{path}: no emulation here", hint="give folders of `joulefleet emulate`")
         for folder in inside:

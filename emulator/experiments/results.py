@@ -20,8 +20,8 @@ from emulator.runs.result import EMULATION_FILE, EmulationRecord, Result, load_r
 from emulator.runs.software import OTHER_SOFTWARE
 from emulator.runs.tables import log_columns
 from joulefleet.config import ClosedModel, validate
-from joulefleet.errors import DataQualityError, StorageError
-from joulefleet.records import read_json, read_record, write_record
+from joulefleet.errors import DataQualityError
+from joulefleet.records import new_folder, read_json, read_record, write_record
 from joulefleet.runstore import read_table
 from joulefleet.runstore.columns import Columns
 from joulefleet.runstore.run import read_run
@@ -138,20 +138,18 @@ def publish_experiment(results: ExperimentResults, folder: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if folder.exists():
-        raise StorageError(f"{folder}: is there already", hint="published data are never overwritten")
-    folder.mkdir(parents=True)
     played = {(run.variant, run.method, run.seed) for run in results.runs}
     kept = tuple(one for one in results.plan.planned if (one.variant, one.method, one.seed) in played)
-    write_record(folder / PUBLISHED[0], results.plan.model_copy(update={"planned": kept}))
     records = [
         {"variant": run.variant, "method": run.method, "record": run.record.model_dump(mode="json")}
         for run in results.runs
     ]
-    (folder / PUBLISHED[1]).write_text(json.dumps(records, indent=1, sort_keys=True) + "\n")
     parts = [run.rounds.assign(run=number) for number, run in enumerate(results.runs)]
     table = pa.Table.from_pandas(pd.concat(parts, ignore_index=True), preserve_index=False)
-    pq.write_table(table, folder / PUBLISHED[2], compression="zstd", compression_level=19)
+    with new_folder(folder) as hidden:
+        write_record(hidden / PUBLISHED[0], results.plan.model_copy(update={"planned": kept}))
+        (hidden / PUBLISHED[1]).write_text(json.dumps(records, indent=1, sort_keys=True) + "\n")
+        pq.write_table(table, hidden / PUBLISHED[2], compression="zstd", compression_level=19)
 
 
 class _PublishedRun(ClosedModel):

@@ -21,7 +21,7 @@ from emulator.runs.software import check_software, note_accepted, source_facts
 from emulator.scenario.model import Scenario
 from emulator.training.choose import best_for
 from joulefleet.errors import ConfigError, DataQualityError, StorageError
-from joulefleet.records import read_record, write_record
+from joulefleet.records import new_folder, read_record, write_record
 from joulefleet.runstore import Run, RunStatus, RunStore
 
 KIND = "experiment"
@@ -142,16 +142,13 @@ def take_over(
         except (DataQualityError, StorageError) as error:
             damaged.append(error.message)
             continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # Beside it first, so that nothing is there of a copy that is cut short.
-        copy = target.with_name(f".{target.name}.copy")
-        shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(source, copy, ignore=shutil.ignore_patterns(EMULATION_FILE, "checkpoint*", ".*"))
         record = read_record(source / EMULATION_FILE, EmulationRecord)
         origin = {TAKEN_FROM: f"{source.parents[1].name}/{source.parent.name}/{source.name}"}
         update = {"scenario": scenario, "facts": {**record.facts, **origin}}
-        write_record(copy / EMULATION_FILE, record.model_copy(update=update))
-        copy.rename(target)
+        left_out = shutil.ignore_patterns(EMULATION_FILE, "checkpoint*", ".*")
+        with new_folder(target) as copy:
+            shutil.copytree(source, copy, ignore=left_out, dirs_exist_ok=True)
+            write_record(copy / EMULATION_FILE, record.model_copy(update=update))
         taken += 1
     if taken:
         note_accepted(run, donors)

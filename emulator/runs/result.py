@@ -260,6 +260,12 @@ def load_result(path: Path) -> Result:
     return Result(path, read_record(path / EMULATION_FILE, EmulationRecord))
 
 
+def emulations_below(path: Path) -> list[Path]:
+    """Folders of the emulations below one; not the half of a copy that was killed, whose name is hidden."""
+    found = (record.parent for record in path.rglob(EMULATION_FILE))
+    return sorted(one for one in found if not any(p[0] == "." for p in one.relative_to(path).parts))
+
+
 def is_finished(folder: Path, rounds: int = 0) -> bool:
     """Whether an emulation has come to its end; with ``rounds`` to that of at least so many planned ones."""
     if not (folder / EMULATION_FILE).is_file():

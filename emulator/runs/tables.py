@@ -7,7 +7,6 @@ two are the same, bit by bit, whenever and wherever the run is repeated.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,7 +22,7 @@ from emulator.round.outcome import COSTS, Accounting, Fate, RoundOutcome
 from emulator.runs.replay.devices import DEVICES, devices_schema
 from joulefleet.errors import StorageError
 from joulefleet.provenance import Origin
-from joulefleet.records import publish
+from joulefleet.records import new_file
 from joulefleet.runstore import Run, TableWriter, iter_batches, read_table
 from joulefleet.runstore.columns import Columns
 from joulefleet.runstore.table import PARQUET_SUFFIX, STREAM_SUFFIX, table_path
@@ -353,8 +352,7 @@ def cut_table(folder: Path, name: str, schema: pa.Schema, last_round: int, *, un
         stream.unlink(missing_ok=True)
     if not source.exists():
         return
-    temporary = stream.with_name(f".{stream.name}.tmp")
-    with temporary.open("wb") as file:
+    with new_file(stream, replace=True) as file:
         file.write(schema.serialize())
         for batch in iter_batches(source, log_columns(name)):
             rounds = batch.column("round").to_numpy()
@@ -366,9 +364,6 @@ def cut_table(folder: Path, name: str, schema: pa.Schema, last_round: int, *, un
                         place = part.schema.get_field_index("test_accuracy")
                         part = part.set_column(place, part.schema.field(place), [math.nan])
                     file.write(_fitted(part, schema).serialize())
-        file.flush()
-        os.fsync(file.fileno())
-    publish(temporary, stream, replace=True)
     parquet.unlink(missing_ok=True)
 
 

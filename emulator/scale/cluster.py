@@ -135,8 +135,22 @@ def _ask_for_token(*, own: bool) -> None:
         raise JoulefleetError(f"{path}: is no plain file, and so no token")
     if stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise JoulefleetError(f"{path}: others can read the token of the cluster", hint=f"chmod 600 {path}")
+    _require_unshared(path)
     with path.open("rb") as file:
         _require_token(file.read(4096).decode(errors="replace"), str(path))
+
+
+def _require_unshared(path: Path) -> None:
+    """Refuse a file in whose place others can put another, by the folders and links on the way to it."""
+    for place in {one for start in (path.absolute(), path.resolve()) for one in (start, *start.parents)}:
+        facts = place.lstat()
+        # In a folder like /tmp, nobody takes away what is of somebody else.
+        shared = facts.st_mode & 0o022 and not (stat.S_ISLNK(facts.st_mode) or facts.st_mode & stat.S_ISVTX)
+        if shared or facts.st_uid not in (0, os.geteuid()):
+            raise JoulefleetError(
+                f"{path}: others can replace the token of the cluster: they may change {place}",
+                hint=f"`chmod go-w {place}` if it is yours; or another folder, or RAY_AUTH_TOKEN",
+            )
 
 
 def _require_token(token: str, place: str) -> None:

@@ -25,7 +25,7 @@ def require_disk(
     begun = {folder.name for folder in job_folders(resume)} if resume is not None else set()
     todo = [job for job in jobs if job.name not in begun]
     runs = resume.parent if resume is not None else root
-    cost = estimate(plan, files.inventory, todo, find_profiles(sorted(runs.glob("*/profiles"))))
+    cost = estimate(plan, files.inventory, todo, find_profiles(sorted(runs.glob("[!.]*/profiles"))))
     place = runs.absolute()
     there = next(folder for folder in (place, *place.parents) if folder.exists())
     free = shutil.disk_usage(there).free

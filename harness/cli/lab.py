@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import webbrowser
 from collections.abc import Iterator
@@ -58,7 +57,7 @@ def lab(roots: tuple[Path, ...], port: int, opens: bool) -> Output:
 @contextlib.contextmanager
 def _opened(address: str) -> Iterator[None]:
     """Have a browser go there by a file of the user's: a program's arguments can be read by everybody."""
-    file = cache_folder() / f"lab-{os.getpid()}.html"
+    file = cache_folder() / "lab.html"  # always this: what a killed one left is replaced
     page = f'<meta http-equiv="refresh" content="0; url={address}"><a href="{address}">joulefleet lab</a>\n'
     write_atomic(file, page.encode(), replace=True, mode=0o600)
     try:

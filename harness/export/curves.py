@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator import Result, load_result
-from emulator.runs import EMULATION_FILE, METRIC_PREFIX, read_log
+from emulator.runs import METRIC_PREFIX, emulations_below, read_log
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture, epoch_table
 from joulefleet.errors import DataQualityError
@@ -96,10 +96,10 @@ def run_curves(run: StoredRun) -> RunCurves:
 
 
 def _emulations(run: StoredRun) -> Iterator[Curves]:
-    for file in sorted(run.path.rglob(EMULATION_FILE)):
-        result = load_result(file.parent)
+    for folder in emulations_below(run.path):
+        result = load_result(folder)
         record = result.record
-        inside = file.parent.relative_to(run.path).as_posix()
+        inside = folder.relative_to(run.path).as_posix()
         settings = {
             "method": record.method,
             "seed": record.seed,

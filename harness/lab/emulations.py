@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emulator.experiments import ExperimentPlan
-from emulator.runs import EMULATION_FILE, BatchIndex, EmulationRecord, read_log
+from emulator.runs import EMULATION_FILE, BatchIndex, EmulationRecord, emulations_below, read_log
 from harness.report.charts import method_style, plain_numbers
 from joulefleet.errors import JoulefleetError
 from joulefleet.records import read_record
@@ -38,11 +38,11 @@ class Emulations:
     def run(self, path: Path) -> dict[str, Any]:
         """All emulations below a run, with the share of rounds that were played."""
         found, problems = [], []
-        for file in sorted(path.rglob(EMULATION_FILE))[:MOST]:
+        for folder in emulations_below(path)[:MOST]:
             try:
-                found.append({**self._curve(file.parent), "folder": file.parent})
+                found.append({**self._curve(folder), "folder": folder})
             except (JoulefleetError, OSError) as error:
-                problems.append(f"{file.parent.relative_to(path)}: {error}")
+                problems.append(f"{folder.relative_to(path)}: {error}")
         # Those that have not begun count too; one that was over early has nothing left to play.
         rounds = {**self._planned(path), **{one.pop("folder"): one["planned"] for one in found}}
         played, planned = sum(one["played"] for one in found), sum(rounds.values())

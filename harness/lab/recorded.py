@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.lab.bench import trace_data
 from joulefleet.errors import JoulefleetError, StorageError
-from joulefleet.records import cache_folder, publish
+from joulefleet.records import cache_folder, new_file
 from power import measure_energy
 from power.recording import (
     RECORDING_FILE,
@@ -114,10 +114,8 @@ def _envelope(recording: Recording) -> Envelope:
         rows[name] = getattr(made, name)
     try:
         path.parent.mkdir(exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{threading.get_ident()}")
-        with temporary.open("wb") as file:
+        with new_file(path, replace=True) as file:
             np.save(file, rows, allow_pickle=False)
-        publish(temporary, path, replace=True)
     except (OSError, JoulefleetError):  # a cache that cannot be written is no reason to show nothing
         pass
     return made

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.profiles.library import Stored, file_stem, store
+from harness.profiles.library import Stored, file_stem, store_as_run
 from joulefleet.errors import StorageError
 from joulefleet.printable import csv_text
 from joulefleet.provenance import Origin, weakest
@@ -57,18 +57,22 @@ def _names(profiles: Sequence[DeviceProfile]) -> dict[str, DeviceProfile]:
     return named
 
 
-def import_profile(path: Path, folder: Path) -> Stored:
-    """Take in a foreign profile: whatever it claims, here it is ``imported`` or weaker.
+def import_profiles(paths: Sequence[Path], root: Path) -> tuple[Stored, ...]:
+    """Take in foreign profiles as a run: whatever they claim, here they are ``imported`` or weaker.
 
     Raises:
-        ConfigError: It is no profile; the offending field is named.
+        ConfigError: One is no profile; the offending field is named.
     """
+    return store_as_run([_imported(path) for path in paths], root, "import")
+
+
+def _imported(path: Path) -> DeviceProfile:
     profile = load_profile(path)
     origin = weakest([Origin.IMPORTED, profile.origin])
     content = f"content {profile.content_sha256[:16]}" if profile.content_sha256 else "never sealed"
     basis = f"imported from {path.name}, {content}"
     provenance = profile.provenance.weakened(origin, basis=basis)
-    return store(profile.model_copy(update={"provenance": provenance}), folder)
+    return profile.model_copy(update={"provenance": provenance})
 
 
 def _csv(profiles: Sequence[DeviceProfile]) -> str:

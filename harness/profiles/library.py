@@ -159,9 +159,7 @@ def build_run_profiles(
         stored = tuple(store(profile, folder) for profile in profiles)
         _put_earlier_aside(folder, profiles)
         return Built(stored, tuple(problems))
-    with RunStore(Path(run).parent).create(PROFILES, kind=PROFILES) as own:
-        folder = own.subfolder(PROFILES)
-        return Built(tuple(store(profile, folder) for profile in profiles), tuple(problems))
+    return Built(store_as_run(profiles, Path(run).parent, PROFILES), tuple(problems))
 
 
 def _put_earlier_aside(folder: Path, profiles: Iterable[DeviceProfile]) -> None:
@@ -225,6 +223,15 @@ def store(profile: DeviceProfile, folder: Path) -> Stored:
     if not path.exists():
         save_profile(sealed, path)
     return Stored(sealed, path)
+
+
+def store_as_run(profiles: Iterable[DeviceProfile], root: Path, name: str) -> tuple[Stored, ...]:
+    """Store profiles in a run of their own, which appears with all of them in it."""
+    with RunStore(root).create_whole(name, kind=PROFILES) as (path, hidden):
+        folder = hidden / PROFILES
+        folder.mkdir()
+        stored = [store(profile, folder) for profile in profiles]
+    return tuple(replace(one, path=path / PROFILES / one.path.name) for one in stored if one.path)
 
 
 def file_stem(profile: DeviceProfile) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emulator.runs import EMULATION_FILE, EmulationRecord, read_log
+from emulator.runs import EMULATION_FILE, EmulationRecord, emulations_below, read_log
 from joulefleet.records import read_record
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def emulation_tables(run: Path) -> tuple[JoinedTable, ...]:
     """Rounds, participants and devices of a run's emulations, or of a federation; nothing if it has none."""
     import pyarrow as pa
 
-    begun = [file.parent for file in sorted(run.rglob(EMULATION_FILE))]
+    begun = emulations_below(run)
     found = []
     for name in TABLES:
         folders = tuple(folder for folder in begun if any(folder.glob(f"{name}.*")))

@@ -161,9 +161,9 @@ class StoredRun:
         return emulation_tables(self.path)
 
     def _has_emulations(self) -> bool:
-        from emulator.runs import EMULATION_FILE
+        from emulator.runs import emulations_below
 
-        return next(self.path.rglob(EMULATION_FILE), None) is not None
+        return bool(emulations_below(self.path))
 
     def check_has_tables(self) -> None:
         """Before a folder is made that would hold empty tables only.

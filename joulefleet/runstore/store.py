@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -85,19 +86,8 @@ class RunStore:
             facts: About what makes it, beside those of the host.
             records: By file name, such as its plan.
         """
-        now = datetime.now(UTC)
-        run_id = secrets.token_hex(4)
-        record = RunRecord(
-            run_id=run_id,
-            name=name,
-            kind=kind,
-            status=RunStatus.RUNNING,
-            created_utc=now,
-            fingerprint=fingerprint,
-            command=(Path(sys.argv[0]).name, *sys.argv[1:]) if sys.argv else (),
-            host=host_facts() | dict(facts or {}),
-        )
-        path = self.root / f"{now:%Y%m%dT%H%M%SZ}_{name}_{run_id}"
+        record = _begun(name, kind, fingerprint, facts)
+        path = self._path(record)
         # Built under a hidden name and renamed, so that a kill in between leaves no half-made run.
         with new_folder(path) as hidden:
             write_record(hidden / RUN_FILE, record)
@@ -109,6 +99,22 @@ class RunStore:
                 write_atomic(hidden / "config" / file, text.encode(), mode=0o600)
             lock = RunLock(hidden)
         return Run(path, record, lock)
+
+    @contextlib.contextmanager
+    def create_whole(self, name: str, *, kind: str) -> Iterator[tuple[Path, Path]]:
+        """A run that is made in one go: it appears, complete, when everything went well, and else never was.
+
+        Gives its folder, and the one to write into.
+        """
+        record = _begun(name, kind)
+        path = self._path(record)
+        with new_folder(path) as hidden:
+            yield path, hidden
+            over = {"status": RunStatus.COMPLETE, "ended_utc": datetime.now(UTC)}
+            write_record(hidden / RUN_FILE, record.model_copy(update=over))
+
+    def _path(self, record: RunRecord) -> Path:
+        return self.root / f"{record.created_utc:%Y%m%dT%H%M%SZ}_{record.name}_{record.run_id}"
 
     def resume(self, path: Path, *, fingerprint: str, complete: bool = False) -> Run:
         """Take a run up again that was killed, interrupted, salvaged or failed.
@@ -142,6 +148,19 @@ class RunStore:
             return []
         folders = (p for p in sorted(self.root.iterdir()) if p.is_dir() and not p.name.startswith("."))
         return [summarise(path) for path in folders]
+
+
+def _begun(name: str, kind: str, fingerprint: str = "", facts: Mapping[str, str] | None = None) -> RunRecord:
+    return RunRecord(
+        run_id=secrets.token_hex(4),
+        name=name,
+        kind=kind,
+        status=RunStatus.RUNNING,
+        created_utc=datetime.now(UTC),
+        fingerprint=fingerprint,
+        command=(Path(sys.argv[0]).name, *sys.argv[1:]) if sys.argv else (),
+        host=host_facts() | dict(facts or {}),
+    )
 
 
 def summarise(path: Path) -> RunSummary:

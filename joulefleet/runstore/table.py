@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from joulefleet.budgets import BATCH_BYTES, COLUMNS, TABLE_BYTES, OverBudget
 from joulefleet.errors import StorageError
-from joulefleet.records import publish, storage_error
+from joulefleet.records import new_file, publish, storage_error
 from joulefleet.runstore.columns import Columns
 from joulefleet.runstore.journal import AppendOnlyFile
 
@@ -170,22 +170,12 @@ def stays_stream(schema: pa.Schema) -> bool:
 
 def rewrite_stream(source: Path, target: Path, schema: pa.Schema, *, limit: int | None = None) -> None:
     """Copy the whole batches of a table (the first ``limit``) into a fresh stream without an end mark."""
-    temporary = target.with_name(f".{target.name}.tmp")
-    try:
-        temporary.unlink(missing_ok=True)  # a leftover, or a link that somebody put there
-        with temporary.open("xb") as file:
-            file.write(schema.serialize())
-            for batch in islice(iter_batches(source), limit):
-                if not batch.schema.equals(schema):
-                    raise StorageError(f"{source}: columns differ from what is to be appended")
-                file.write(batch.serialize())
-            file.flush()
-            os.fsync(file.fileno())
-        publish(temporary, target, replace=True)
-    except OSError as error:
-        raise storage_error(target, error) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with new_file(target, replace=True) as file:
+        file.write(schema.serialize())
+        for batch in islice(iter_batches(source), limit):
+            if not batch.schema.equals(schema):
+                raise StorageError(f"{source}: columns differ from what is to be appended")
+            file.write(batch.serialize())
 
 
 def stream_to_parquet(stream: Path, parquet: Path) -> int:

@@ -2,7 +2,7 @@ from power.recording.csv_export import write_samples_csv
 from power.recording.envelope import Envelope, recording_envelope, view
 from power.recording.growing import GrowingRecording
 from power.recording.reader import Recording, open_recording, verify_hashes
-from power.recording.recorder import FIRST_SAMPLE_S, record
+from power.recording.recorder import FIRST_SAMPLE_S, put_earlier_aside, record
 from power.recording.records import BATCH_SAMPLES, OPENING_FILE, RAW_FILE, RECORDING_FILE, RecordingRecord
 from power.recording.redecode import compare_with_raw
 from power.recording.salvage import salvage_recording
@@ -21,6 +21,7 @@ __all__ = [
     "RecordingWriter",
     "compare_with_raw",
     "open_recording",
+    "put_earlier_aside",
     "record",
     "recording_envelope",
     "salvage_recording",

@@ -91,6 +91,24 @@ def _calibration(meter: PowerMeter, config: MeterConfig | None) -> MeterCalibrat
     return found if isinstance(found, MeterCalibration) else None
 
 
+def put_earlier_aside(folder: Path) -> None:
+    """Make room for a recording: one of a try that came to no result goes to ``failed`` beside it.
+
+    Raises:
+        StorageError: A living process is writing it, or the disk refuses.
+    """
+    if not (folder / OPENING_FILE).exists():
+        return
+    failed = folder.parent / "failed"
+    number = len(list(failed.glob(f"{folder.name}-attempt*"))) + 1
+    with contextlib.closing(RunLock(folder)):
+        try:
+            failed.mkdir(exist_ok=True)
+            folder.rename(failed / f"{folder.name}-attempt{number}")
+        except OSError as error:
+            raise storage_error(folder, error) from error
+
+
 @contextlib.contextmanager
 def _hold(folder: Path) -> Iterator[None]:
     """Lock the folder, so that nobody salvages a recording that is still being written."""

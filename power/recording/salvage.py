@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulefleet.errors import ConfigError, JoulefleetError, StorageError
-from joulefleet.records import publish, read_record, write_record
+from joulefleet.records import new_file, read_record, write_record
 from joulefleet.runstore.folder import check_folder
 from joulefleet.runstore.run import RunLock
 from joulefleet.runstore.table import (
@@ -125,8 +125,5 @@ def _lost(error: JoulefleetError) -> Finding:
 def _replace_blocks(folder: Path, blocks: pa.Table) -> None:
     import pyarrow.parquet as pq
 
-    temporary = folder / ".blocks.parquet.tmp"
-    temporary.unlink(missing_ok=True)
-    with temporary.open("xb") as file:
+    with new_file(folder / "blocks.parquet", replace=True) as file:
         pq.write_table(blocks, file, compression="zstd")
-    publish(temporary, folder / "blocks.parquet", replace=True)

@@ -514,7 +514,7 @@ def test_every_number_comes_out_again(finished: Path, published: Path) -> None:
 
 
 def test_data_are_never_overwritten(finished: Path, published: Path) -> None:
-    with pytest.raises(StorageError, match="is there already"):
+    with pytest.raises(StorageError, match="not overwritten"):
         publish_experiment(load_experiment(finished), published)
 
 

@@ -443,6 +443,44 @@ def test_calibrate_writes_what_show_reads(answer: Answer, tmp_path: Path) -> Non
     assert "exists already" in again["error"]["message"]
 
 
+def test_a_refused_calibration_keeps_its_recording_and_is_in_nobodys_way(
+    answer: Answer, tmp_path: Path
+) -> None:
+    """Somebody types 40 for 4 ohms; the next try, or one with the recording that is there, is not refused."""
+    from tests.power.synthetic import block, write_recording
+
+    write_recording(tmp_path / "meter", [block([1.0] * 2001)])
+    replay = ["--kind", "replay", "--port", str(tmp_path / "meter"), *LIMITS, "--option", "speed=0"]
+    out = tmp_path / "c"
+    for attempt in range(2):
+        wrong = ("--point", "ohms=40,tolerance=0.1%", "--out", str(out))
+        said = answer("calibrate", *replay, "--seconds", "1", *wrong, code=EXIT_METER)
+        assert "0.1 A should flow" in said["error"]["message"]
+        assert f"recording={out / 'point1'}" in said["error"]["hint"]
+        assert len(list(out.rglob("recording.json"))) == attempt + 1, "what was recorded is evidence"
+    mended = f"ohms=4,tolerance=0.1%,recording={out / 'point1'}"
+    assert answer("calibrate", "--point", mended, "--out", str(out))["calibration"]["readings"] == 1
+    again = answer(
+        "calibrate", *replay, "--point", "ohms=4,tolerance=1%", "--out", str(out), code=EXIT_FAILED
+    )
+    assert "calibration.toml: exists already" in again["error"]["message"]
+    assert len(list(out.rglob("recording.json"))) == 2, "nothing was recorded for nothing"
+
+
+def test_a_selftest_without_a_load_is_in_nobodys_way(answer: Answer, tmp_path: Path) -> None:
+    from tests.power.synthetic import block, write_recording
+
+    write_recording(tmp_path / "loose", [block([0.001] * 2001)])
+    write_recording(tmp_path / "tight", [block([0.4] * 2001)])
+    test = ["selftest", *LIMITS, "--option", "speed=0", "--load-ohms", "10", "--tolerance", "1"]
+    test += ["--seconds", "1", "--kind", "replay", "--out", str(tmp_path / "out"), "--port"]
+    assert "no load" in answer(*test, str(tmp_path / "loose"), code=EXIT_METER)["error"]["message"]
+    assert answer(*test, str(tmp_path / "tight"))["passed"]
+    assert (tmp_path / "out" / "failed" / "load-attempt1" / "recording.json").exists()
+    again = answer(*test, str(tmp_path / "tight"), code=EXIT_FAILED)
+    assert "holds a self-test already" in again["error"]["message"]
+
+
 def test_calibrate_refuses_what_it_cannot_do(answer: Answer, tmp_path: Path) -> None:
     out = ["--out", str(tmp_path / "c")]
     two = ["--point", "ohms=10,tolerance=1%", "--point", "ohms=40,tolerance=1%"]

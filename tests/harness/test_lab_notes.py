@@ -245,7 +245,7 @@ def test_the_word_is_in_no_argument_of_a_browser(
             thread.join()
 
     def look() -> None:
-        (file,) = tmp_path.glob("joulefleet/lab-*.html")
+        (file,) = tmp_path.glob("joulefleet/lab.html")
         seen["mode"] = file.stat().st_mode & 0o777
         seen["text"] = file.read_text()
         port = int(str(seen["text"]).split("127.0.0.1:")[1].split("/")[0])
@@ -264,7 +264,7 @@ def test_the_word_is_in_no_argument_of_a_browser(
     word = str(seen["text"]).split("127.0.0.1:")[1].split("/")[1]
     assert word not in str(seen["url"])
     assert (seen["mode"], seen["errors"]) == (0o600, [])
-    assert not list(tmp_path.glob("joulefleet/lab-*"))
+    assert not list(tmp_path.glob("joulefleet/lab*"))
 
 
 def test_chromium_writes_a_note_and_finds_its_tag(

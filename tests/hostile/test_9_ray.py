@@ -90,6 +90,40 @@ def test_a_token_that_others_can_read_is_refused(
     monkeypatch.delenv("RAY_AUTH_MODE")
 
 
+@pytest.mark.parametrize(
+    "others",
+    ["write in its folder", "of the group write in its folder", "write above it", "own its folder",
+     "own it", "write where a link to it is", "own a link to it"],
+)  # fmt: skip
+def test_a_token_that_others_can_replace_is_refused(
+    others: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    folder, links = tmp_path / "above" / "keys", tmp_path / "links"
+    folder.mkdir(parents=True)
+    links.mkdir()
+    token, link = folder / "token", links / "token"
+    token.write_text("secret")
+    token.chmod(0o600)
+    link.symlink_to(token)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(link))
+    links.chmod(0o1777)  # as /tmp is: nobody takes away what is of somebody else there
+    _ask_for_token(own=True)
+    if "own" in others:
+        if os.geteuid():
+            pytest.skip("giving files away needs root")
+        owned = {"own it": token, "own its folder": folder, "own a link to it": link}[others]
+        os.chown(owned, 12345, 12345, follow_symlinks=False)
+    elif others == "write where a link to it is":
+        links.chmod(0o777)
+    else:
+        (folder.parent if "above" in others else folder).chmod(0o770 if "group" in others else 0o777)
+    with pytest.raises(JoulefleetError, match="others can replace") as refused:
+        _ask_for_token(own=True)
+    assert "RAY_AUTH_TOKEN" in str(refused.value.hint)
+
+
 def test_a_ray_without_authentication_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray")
     monkeypatch.setattr(ray, "__version__", "2.51.2")

@@ -52,7 +52,7 @@ def test_a_disk_that_fills_up(
     mortal, inputs = kept
     command = COMMANDS[name]
     place = disk / "whole"
-    command.prepare(place, inputs)
+    command.prepare(place, inputs, mortal.run)
     used = os.statvfs(disk).f_bavail
     assert call(mortal, command.arguments.split(), place).code == 0
     needs = (used - os.statvfs(disk).f_bavail) * PAGE
@@ -61,7 +61,7 @@ def test_a_disk_that_fills_up(
     for i in batches:
         rng = random.Random(f"{name} {i}")
         place = disk / str(i)
-        command.prepare(place, inputs)
+        command.prepare(place, inputs, mortal.run)
         ballast = fill(disk, leave=rng.randrange(0, max(PAGE, needs), PAGE))
         full = call(mortal, command.arguments.split(), place)
         assert "Traceback" not in full.err

@@ -9,13 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from emulator.compare.load import find_emulations
 from emulator.experiments import Preset, plan_experiment, runner
+from harness.cli import run as joulefleet
+from harness.lab.emulations import Emulations
+from harness.profiles.library import run_profiles
+from harness.results.emulations import emulation_tables
 from joulefleet.runstore import RunStore
 from tests.campaign import Batches
 from tests.conftest import FULL_COUNTS
 from tests.hostile.mortal import OPERATIONS, WRITING, Ended, Mortal
 from tests.hostile.writing_commands import BENCH, COMMANDS, RECORDING, Results, Writing, emulations, keep
 
+ROOTS = ("runs", "built", "emulated", "federated", "played")
 Kept = tuple[Mortal, Path]
 HALF = ("not at its end", "no emulation here", "none of these emulations is finished")
 A_FEW = ("traces synth", "profile build", "export csv", "emulate")
@@ -26,12 +32,12 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
     base = tmp_path_factory.mktemp("mortal")
     (base / "notes").mkdir()
     with Mortal(base / "notes") as mortal:
-        keep(base / "kept", mortal.run)
+        (base / "kept").mkdir()
         yield mortal, base / "kept"
 
 
 def arguments(words: list[str], place: Path) -> list[str]:
-    roots = [place / name for name in ("runs", "built", "emulated") if (place / name).is_dir()]
+    roots = [place / name for name in ROOTS if (place / name).is_dir()]
     if not {BENCH, RECORDING} & set(words):
         return words
     (run,) = roots[0].iterdir()
@@ -46,15 +52,15 @@ def call(mortal: Mortal, words: list[str], place: Path, **more: float) -> Ended:
 
 def untouched(place: Path, kept: Path, command: Writing) -> None:
     """What was there before, byte for byte."""
-    for name in command.needs:
+    for name in set(command.needs) - {"cut", "torn"}:  # those are to be mended
         for one in (kept / name).rglob("*"):
             if one.is_file() and one.name not in (".lock", "run.json"):
                 assert (place / one.relative_to(kept)).read_bytes() == one.read_bytes(), one
 
 
 def leftovers(place: Path) -> list[str]:
-    """What is no result. A second name of one, not yet taken away, takes no room and nobody reads it."""
-    found = [one for one in place.rglob("*") if one.name != ".lock"]
+    """What is no result, nor evidence of a failed try. A second name of a file takes no room."""
+    found = [one for one in place.rglob("*") if one.name != ".lock" and "failed" not in one.parts]
     hidden = [one for one in found if one.name.startswith(".") or one.name.endswith((".tmp", ".arrows"))]
     return sorted(one.name for one in hidden if one.is_dir() or one.stat().st_nlink == 1)
 
@@ -70,7 +76,7 @@ def test_killed_at_random_moments(
 ) -> None:
     mortal, inputs = kept
     command = COMMANDS[name]
-    command.prepare(tmp_path / "whole", inputs)
+    command.prepare(tmp_path / "whole", inputs, mortal.run)
     uninterrupted = call(mortal, command.arguments.split(), tmp_path / "whole")
     assert uninterrupted.code == 0, uninterrupted.err
     whole = command.results(tmp_path / "whole")
@@ -80,7 +86,7 @@ def test_killed_at_random_moments(
     for i in batches:
         rng = random.Random(f"{name} {i}")
         place = tmp_path / str(i)
-        command.prepare(place, inputs)
+        command.prepare(place, inputs, mortal.run)
         at_operation = i % 2 == 0 and uninterrupted.operations > 0  # a command that only reads has none
         before = rng.randint(1, uninterrupted.operations) if at_operation else 0
         after_s = 0.0 if at_operation else rng.uniform(0.0, uninterrupted.seconds)
@@ -141,6 +147,51 @@ class Snapshots:
     def end(self) -> list[Path]:
         self._on = False
         return sorted(self._copies.iterdir())
+
+
+IMPORT = "profile import p.json --root made"
+IN_ONE_GO = (IMPORT, "profile scale p.json --device tablet --score 2 --own-score 1 --root made")
+
+
+@pytest.mark.parametrize("words", IN_ONE_GO, ids=lambda words: words.split()[1])
+def test_a_run_made_in_one_go_is_there_whole_or_not_at_all(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed at any moment; and the same command clears what that left."""
+    place = tmp_path / "place"
+    place.mkdir()
+    assert joulefleet(["profile", "export", "11e58243", "--out", str(place / "p.json")]) == 0
+    monkeypatch.chdir(place)
+    snapshots = Snapshots(place, tmp_path / "killed")
+    assert joulefleet(words.split()) == 0
+    killed = snapshots.end()
+    assert len(killed) > 5
+    for root in killed:
+        found = RunStore(root / "made").list()
+        assert [run.state for run in found] in ([], ["complete"])
+        assert [len(run_profiles(run.path)) for run in found] in ([], [1])
+        monkeypatch.chdir(root)
+        assert joulefleet(words.split()) == 0
+        assert leftovers(root) == []
+        assert [run.state for run in RunStore(root / "made").list()] == ["complete"] * (len(found) + 1)
+
+
+def test_the_half_of_a_copy_is_no_result(kept: Kept, tmp_path: Path) -> None:
+    """What a killed `export --share` or `--reuse` leaves has whole emulations in it, and a hidden name."""
+    mortal, inputs = kept
+    keep("emulated", inputs, mortal.run)
+    (source,) = (inputs / "emulated").iterdir()
+    run = tmp_path / source.name
+    shutil.copytree(source, run)
+    whole = Emulations().run(run)
+    shutil.copytree(source, tmp_path / ".shared.0a1b2c3d.joulefleet.tmp")
+    copied = next(run.rglob("emulation.json")).parent
+    shutil.copytree(copied, copied.with_name(f".{copied.name}.0a1b2c3d.joulefleet.tmp"))
+    assert find_emulations([tmp_path]) == find_emulations([run])
+    assert len(find_emulations([tmp_path])) == whole["count"] == 4
+    assert Emulations().run(run) == whole
+    rows = [[table.rows for table in emulation_tables(one)] for one in (run, source)]
+    assert rows[0] == rows[1]
 
 
 def test_a_run_that_can_be_seen_can_be_resumed(tmp_path: Path) -> None:

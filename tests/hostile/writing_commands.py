@@ -11,8 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from emulator.runs.result import is_finished
+from harness.profiles.build import build_profile
+from harness.profiles.library import build_run_profiles
 from joulefleet.runstore import RunStore
+from joulefleet.runstore.notes import read_notes
+from power.profile import save_profile
+from tests.harness.federate.stored_federation import StoredFederation, captures
+from tests.harness.profile_captures import one_round
 from tests.harness.stored_bench import stored_bench
+from tests.hostile.mortal import Ended
+from tests.power.synthetic import block, write_recording
 
 SCENARIO = """
 name = "small"
@@ -35,6 +43,8 @@ VOLATILE = {
     "duration_s",
     "elapsed_s",
     "exported_utc",
+    "made_utc",
+    "recording_sha256",
 }
 """Of records: when, and by which call."""
 
@@ -95,6 +105,17 @@ def stored_profiles(place: Path) -> Results:
     return {"profiles": str(stored)} if stored else {}
 
 
+def notes(place: Path) -> Results:
+    """One of them: a note that is written again is a second one."""
+    (run,) = (place / "runs").iterdir()
+    return {one.text: "there" for one in read_notes(run)}
+
+
+def salvaged(place: Path) -> Results:
+    (run,) = RunStore(place / "cut").list()
+    return folder("cut")(place) if run.state == "salvaged" else {}
+
+
 def profiles(place: Path) -> Results:
     (run,) = (place / "runs").iterdir()
     return {one.name: hashed(one) for one in (run / "profiles").glob("[!.]*")}
@@ -129,9 +150,10 @@ class Writing:
     needs: tuple[str, ...] = ()
     resume: str = ""
 
-    def prepare(self, place: Path, kept: Path) -> None:
+    def prepare(self, place: Path, kept: Path, command: Command) -> None:
         place.mkdir()
         for name in self.needs:
+            keep(name, kept, command)
             source = kept / name
             if source.is_dir():
                 shutil.copytree(source, place / name, symlinks=True)
@@ -148,6 +170,12 @@ class Writing:
 
 
 BENCH, RECORDING = "RUN", "RECORDING"
+METER = (
+    "--kind replay --port meter --voltage 4 --voltage-max 4.2 --current-limit 3 --option speed=0 --seconds 1"
+)
+CALIBRATE = f"meter calibrate {METER} --point ohms=10,tolerance=1% --out made"
+SELFTEST = f"meter selftest {METER} --load-ohms 10 --tolerance 1 --out made"
+FIDELITY = f"probing fidelity {BENCH} --profiles a.json --profiles b.json --csv made.csv"
 SCALE = "profile scale p.json --device tablet --score 2 --own-score 1 --root made"
 CHECK = f"bench check {BENCH} --root built --against p.json --max-increase 50% --junit made.xml"
 INIT = "bench init --out made.toml --device pi --host pi.local --meter none"
@@ -177,6 +205,13 @@ COMMANDS = {
     "bench init": Writing(INIT, file("made.toml")),
     "meter show": Writing(f"meter show {RECORDING} --csv made.csv", file("made.csv"), ("runs",)),
     "meter import": Writing("meter import auto m.csv --out made", names("made"), ("m.csv",)),
+    "meter calibrate": Writing(CALIBRATE, file("made/calibration.toml"), ("meter",)),
+    "meter selftest": Writing(SELFTEST, file("made/selftest.json"), ("meter",)),
+    "meter salvage": Writing("meter salvage torn", file("torn/recording.json"), ("torn",)),
+    "probing fidelity": Writing(FIDELITY, file("made.csv"), ("federated", "a.json", "b.json")),
+    "runs note": Writing(f"runs note {BENCH} seen", notes, ("runs",)),
+    "runs salvage": Writing("runs salvage --all --root cut", salvaged, ("cut",)),
+    "experiment publish": Writing(f"experiment publish {BENCH} made", folder("made"), ("played",)),
     "traces merge": Writing("traces merge set synthetic --out made", folder("made"), ("set",)),
     "traces repair": Writing("traces validate set --repair made", folder("made"), ("set",)),
     "traces stats": Writing("traces stats set --html made.html", file("made.html"), ("set",)),
@@ -188,17 +223,69 @@ COMMANDS = {
 }
 
 
-def keep(place: Path, command: Callable[[list[str], Path], object]) -> None:
-    """Make what the commands need."""
-    place.mkdir()
-    (place / "small.toml").write_text(SCENARIO)
-    stored_bench(place / "runs")
-    command([*EMULATE.split()[:-1], "emulated"], place)
-    command(["traces", "synth", "--users", "5", "--days", "2", "--out", "set"], place)
-    command(["traces", "export", "set", "--out", "csv"], place)
-    shutil.copytree(place / "runs", place / "built")
-    (built,) = (place / "built").iterdir()
-    command(["profile", "build", str(built)], place)
-    shutil.copy(next((built / "profiles").glob("board*.json")), place / "p.json")
+Command = Callable[..., Ended]
+"""Runs one, and may kill it: `Mortal.run`."""
+
+
+def keep(name: str, place: Path, command: Command) -> None:
+    """Make what commands need, when the first of them does."""
+    if (place / name).exists():
+        return
+    for other in MADE_OF.get(name, ()):
+        keep(other, place, command)
+    if name in MADE_BY:
+        done = command(MADE_BY[name].split(), place)
+        assert done.code == 0, done.err
+    elif name in CUT:
+        whole = command(f"{CUT[name]} whole-{name}".split(), place)
+        command(f"{CUT[name]} {name}".split(), place, before=whole.operations * 3 // 4)
+    else:
+        MAKERS[name](place)
+
+
+def _stored_profile(place: Path) -> None:
+    shutil.copy(next((place / "built").glob("*/profiles/board*.json")), place / "p.json")
+
+
+def _built(place: Path) -> None:
+    assert not build_run_profiles(stored_bench(place / "built")).problems
+
+
+def _monsoon_csv(place: Path) -> None:
     rows = "".join(f"{0.4 + i / 5000!r},250.0,4.0,\n" for i in range(5_000))
     (place / "m.csv").write_text("Time(ms),Main(mA),Main Voltage(V),\n" + rows)
+
+
+def _federated(place: Path) -> None:
+    federation = StoredFederation(place / "federated")
+    federation.add(1, [federation.part(1, name, one_round([1.0] * 3)) for name in ("a", "b")])
+
+
+def _device_profile(name: str) -> Callable[[Path], object]:
+    return lambda place: save_profile(
+        build_profile(captures(place / "earlier", name, 1.0, {})), place / f"{name}.json"
+    )
+
+
+MADE_BY = {
+    "emulated": EMULATE.replace("--root runs", "--root emulated"),
+    "played": EXPERIMENT.replace("--root runs", "--root played"),
+    "set": "traces synth --users 5 --days 2 --out set",
+    "csv": "traces export set --out csv",
+}
+CUT = {"cut": EMULATE.replace("--root runs", "--root"), "torn": f"meter record {METER} --out"}
+"""Commands that are killed on the way to what `runs salvage` and `meter salvage` mend."""
+MADE_OF = {
+    "emulated": ["small.toml"], "cut": ["small.toml"], "torn": ["meter"], "csv": ["set"], "p.json": ["built"],
+}  # fmt: skip
+MAKERS: dict[str, Callable[[Path], object]] = {
+    "small.toml": lambda place: (place / "small.toml").write_text(SCENARIO),
+    "runs": lambda place: stored_bench(place / "runs"),
+    "built": _built,
+    "p.json": _stored_profile,
+    "m.csv": _monsoon_csv,
+    "meter": lambda place: write_recording(place / "meter", [block([0.4] * 10_001)]),
+    "federated": _federated,
+    "a.json": _device_profile("a"),
+    "b.json": _device_profile("b"),
+}

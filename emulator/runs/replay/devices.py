@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from emulator.fleet.conditions import Conditions, Ids, Replayed
 from emulator.fleet.state import FleetState
-from joulefleet.records import publish, storage_error
+from joulefleet.records import new_file
 from joulefleet.runstore.table import PARQUET_SUFFIX, iter_batches, table_path
 from traces.replay import FlatTraces, LinkKind, kinds_of_users
 
@@ -79,7 +79,6 @@ class Devices:
         import pyarrow.parquet as pq
 
         path = folder / (DEVICES + PARQUET_SUFFIX)
-        temporary = path.with_name(f".{path.name}.tmp")
         took_part = _participants(folder)
         listed = np.arange(len(self.fleet)) if len(self.fleet) <= MOST else took_part
         names = {
@@ -87,19 +86,13 @@ class Devices:
             "profile": _Names(self.fleet.costs.names),
             **_user_names(self.conditions),
         }
-        try:
-            with (
-                temporary.open("wb") as file,
-                pq.ParquetWriter(file, devices_schema(), compression="zstd", use_dictionary=TEXTS) as writer,
-            ):
-                for begin in range(0, len(listed), ROWS):
-                    columns = self._columns(listed[begin : begin + ROWS], took_part, names)
-                    writer.write_table(pa.table(columns, schema=devices_schema()))
-            publish(temporary, path, replace=True)
-        except OSError as error:
-            raise storage_error(path, error) from error
-        finally:
-            temporary.unlink(missing_ok=True)
+        with (
+            new_file(path, replace=True) as file,
+            pq.ParquetWriter(file, devices_schema(), compression="zstd", use_dictionary=TEXTS) as writer,
+        ):
+            for begin in range(0, len(listed), ROWS):
+                columns = self._columns(listed[begin : begin + ROWS], took_part, names)
+                writer.write_table(pa.table(columns, schema=devices_schema()))
 
     def _columns(self, ids: Ids, took_part: Ids, names: dict[str, _Names]) -> dict[str, Any]:
         profile = self.fleet.profile[ids]

@@ -63,7 +63,7 @@ def _dry_run(files: BenchFiles, root: Path, only: tuple[str, ...], profiles: tup
     from harness.bench.estimate import estimate, find_profiles
     from harness.bench.matrix import choose
 
-    places = profiles or tuple(sorted(root.glob("*/profiles")))
+    places = profiles or tuple(sorted(root.glob("[!.]*/profiles")))
     cost = estimate(files.plan, files.inventory, choose(files.jobs, only), find_profiles(places))
     sent = sorted({job.cell.backend for job in files.jobs}) if files.own_code else []
     ships = [

@@ -12,7 +12,7 @@ import click
 from harness.cli.frame import Command, Output
 from harness.cli.meter.options import out_option, with_meter
 from joulefleet.config import validate
-from joulefleet.errors import ConfigError
+from joulefleet.errors import ConfigError, JoulefleetError, StorageError
 
 if TYPE_CHECKING:
     from power import InstrumentInfo, MeterConfig, Recording
@@ -56,11 +56,19 @@ def calibrate(
     from power.recording import open_recording
 
     points = [_point(text) for text in texts]
+    if (out / FRAGMENT_FILE).exists():  # before anybody connects a load
+        raise StorageError(f"{out / FRAGMENT_FILE}: exists already, not overwritten")
     folders = _folders(points, config, out, seconds)
-    recordings = [open_recording(folder) for folder in folders]
-    measured = [measure_point(p, recording) for p, recording in zip(points, recordings, strict=True)]
-    info = _one_instrument(recordings)
-    derived = derive_calibration(measured, info, **about)
+    try:
+        recordings = [open_recording(folder) for folder in folders]
+        measured = [measure_point(p, recording) for p, recording in zip(points, recordings, strict=True)]
+        derived = derive_calibration(measured, _one_instrument(recordings), **about)
+    except JoulefleetError as error:
+        made = [f"recording={one}" for one, point in zip(folders, points, strict=True) if not point.recording]
+        if made:
+            kept = f"what was recorded is kept: {', '.join(made)} in its --point takes it as it is"
+            error.hint = f"{error.hint}; {kept}" if error.hint else kept
+        raise
     device = click.get_current_context().params.get("device")
     table = f"devices.{device}.meter.calibration" if device else "calibration"
     fragment = toml_fragment(derived.calibration, table)
@@ -115,12 +123,14 @@ def _record(
 ) -> None:
     from harness.cli.progress import LivePower
     from power import open_meter, record
+    from power.recording import put_earlier_aside
 
     load = f"{point.ohms:g} ohms" if point.ohms else f"the load of point {number}"
     if pause:
         click.pause(f"connect {load}, wait until it is steady, press a key", err=True)
     # As the instrument says it: an older calibration must not get into the new one.
     config = config.model_copy(update={"calibration": None})
+    put_earlier_aside(folder)  # of a calibration that was refused or cut short
     with open_meter(config) as opened, LivePower(load, seconds) as live:
         record(opened, folder, config=config, seconds=seconds, on_block=live)
 

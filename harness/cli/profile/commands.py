@@ -186,15 +186,9 @@ def export(root: Path, names: tuple[str, ...], task: str | None, out: Path) -> O
 def import_(root: Path, files: tuple[Path, ...]) -> Output:
     """Take in profiles that were made elsewhere; whatever they claim, here they are imported or weaker."""
     from harness.cli.profile.view import summary_text
-    from harness.profiles.exchange import import_profile
-    from harness.profiles.library import PROFILES
-    from joulefleet.runstore import RunStore
-    from power import load_profile
+    from harness.profiles.exchange import import_profiles
 
-    for path in files:
-        load_profile(path)  # before anything is stored: a bad file must not leave half an import behind
-    with RunStore(root).create("import", kind="profiles") as run:
-        found = [import_profile(path, run.subfolder(PROFILES)) for path in files]
+    found = import_profiles(files, root)
     return Output([_data(stored) for stored in found], summary_text(found))
 
 
@@ -218,13 +212,11 @@ def scale(
 ) -> Output:
     """Predict what was not measured from profiles NAMES; the result says scaled, from what, and how wrong."""
     from harness.cli.profile.view import profile_lines
-    from harness.profiles.library import PROFILES, find_profile, store
-    from joulefleet.runstore import RunStore
+    from harness.profiles.library import find_profile, store_as_run
 
     given(code)
     predicted = _predict([find_profile(name, root).profile for name in names], task, samples, device)
-    with RunStore(root).create("scale", kind="profiles") as run:
-        stored = store(predicted, run.subfolder(PROFILES))
+    (stored,) = store_as_run([predicted], root, "scale")
     return Output(_data(stored), profile_lines(stored))
 
 

@@ -17,16 +17,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import queue
-import shutil
 import socket
 import struct
-import tempfile
 import threading
 import time
 from dataclasses import dataclass
 from enum import IntEnum
-from pathlib import Path
 from typing import Final, Protocol
+
+from joulefleet.records import scratch_folder
 
 ADDRESS_PREFIX: Final = "usb-emulated:"
 MAX_MESSAGE_BYTES: Final = 4096
@@ -125,8 +124,8 @@ class UsbSocketServer:
 
     def __init__(self, device: UsbDevice) -> None:
         self._device = device
-        self._folder = Path(tempfile.mkdtemp(prefix="joulefleet-usb-"))
-        self.path = str(self._folder / "device")
+        self._folder = contextlib.ExitStack()
+        self.path = str(self._folder.enter_context(scratch_folder()) / "device")
         self._lock = threading.Lock()
         self._owner: _Host | None = None  # which host has claimed the interface
         self._hosts: set[_Host] = set()
@@ -149,7 +148,7 @@ class UsbSocketServer:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits on it
         self._listener.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.close()
 
     def _accept(self) -> None:
         while True:

@@ -12,7 +12,7 @@ import pytest
 
 from harness.profiles.cells import CellKey
 from harness.profiles.curve import fit_curve
-from harness.profiles.exchange import export_profiles, import_profile
+from harness.profiles.exchange import export_profiles, import_profiles
 from harness.profiles.fit import RoundWork, fitting_profile, reservations
 from harness.profiles.scale import Ratio, relative_sd, scale_device, scale_samples, scale_task, work_of
 from joulefleet.errors import ConfigError, StorageError
@@ -286,8 +286,7 @@ def test_files_of_their_own(tmp_path: Path) -> None:
 def test_a_foreign_profile_claims_less(tmp_path: Path) -> None:
     one = profile().sealed()
     export_profiles([one], tmp_path / "one.json")
-    (tmp_path / "library").mkdir()
-    stored = import_profile(tmp_path / "one.json", tmp_path / "library")
+    (stored,) = import_profiles([tmp_path / "one.json"], tmp_path / "library")
     assert stored.profile.origin is Origin.IMPORTED
     content = (one.content_sha256 or "")[:16]
     assert stored.profile.provenance.basis.endswith(f"imported from one.json, content {content}")
