@@ -196,8 +196,10 @@ def _reached(loop: trial.Loop) -> dict[str, trial.Reached]:
 
 
 def _state(file: str, tests: dict[str, Any]) -> str:
+    """Of what a trace depends on; the list of modules is part of it, since no others are traced."""
     reached = {Path(name) for facts in tests.values() for name in facts["lines"]}
-    return digest(_with_helpers([file]) | {path for path in reached if path.exists()})
+    listed = hashlib.sha256(" ".join(sorted(MODULES)).encode()).hexdigest()[:8]
+    return listed + digest(_with_helpers([file]) | {path for path in reached if path.exists()})
 
 
 def _measured(loop: trial.Loop, file: str) -> dict[str, Any]:
