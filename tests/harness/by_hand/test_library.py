@@ -73,6 +73,9 @@ def test_finished_captures_in_order_and_failed_attempts_aside(run: Bench) -> Non
     assert len(captures_in(kept)) == 2
     with pytest.raises(DataQualityError, match="no finished capture in it"):
         captures_in(kept / "config")
+    (kept / "link").symlink_to(kept)
+    with pytest.raises(StorageError, match="link is a link"):
+        captures_in(kept)
 
 
 def test_a_capture_that_changed_is_named_with_its_files(run: Bench) -> None:
@@ -120,9 +123,10 @@ def test_a_profile_of_fewer_captures_gives_way_to_that_of_more(run: Bench) -> No
     """One of other captures stays, and so does what is no profile, or one of another device."""
     (first,) = build_run_profiles(run.path).profiles
     run.capture("0", 2.0)
+    run.capture("c", device="another")
     assert first.path is not None
     folder = first.path.parent
-    (folder / "broken.json").write_text("{")
+    (folder / "0.json").write_text("{")
     unlike = {
         "other-device": first.profile.model_copy(update={"device": "other"}),
         "other-captures": first.profile.model_copy(
@@ -134,10 +138,10 @@ def test_a_profile_of_fewer_captures_gives_way_to_that_of_more(run: Bench) -> No
         ),
     }
     kept = [store(profile, folder).path for profile in unlike.values()]
-    (second,) = build_run_profiles(run.path).profiles
-    assert {*folder.glob("*.json")} == {second.path, *kept, folder / "broken.json"}
+    later = build_run_profiles(run.path).profiles
+    assert {*folder.glob("*.json")} == {*(one.path for one in later), *kept, folder / "0.json"}
     assert [path.name for path in (folder / "earlier").iterdir()] == [first.path.name]
-    assert build_run_profiles(run.path).profiles == (second,)
+    assert build_run_profiles(run.path).profiles == later
 
 
 def calibration(gain: float = 1.1, name: str = "only") -> MeterCalibration:
@@ -197,6 +201,8 @@ def test_captures_prove_a_profile_in_their_run_and_beside_it(run: Bench) -> None
         for of in (run, other)
     )
     verify = verifier(run.path)
+    for i in range(20):
+        (run.path.parent / f"empty{i}_{other.run_id}").mkdir()
     assert verify(mine)
     assert verify(theirs)
     assert not verify(mine.model_copy(update={"sha256": theirs.sha256}))
@@ -205,14 +211,16 @@ def test_captures_prove_a_profile_in_their_run_and_beside_it(run: Bench) -> None
     (other.path / "jobs" / "c" / "markers.jsonl").write_text("")
     assert verify(theirs), "each run is looked at once"
     assert not verifier(run.path)(theirs)
+    run.capture("c", 1.5)
+    last = captures_in(run.path)[-1].record
     (run.path / "jobs" / "a" / "markers.jsonl").write_text("")
+    (run.path / "jobs" / "c" / "link").symlink_to(run.path)
     (run.path / "jobs" / "0").mkdir()
     (run.path / "jobs" / "0" / "capture.json").write_text("{")
     changed = verifier(run.path)
-    assert [changed(SourceRef(id=f"{run.run_id}/{n}", sha256=hashes[f"{run.run_id}/{n}"])) for n in "ab"] == [
-        False,
-        True,
-    ]
+    asked = [*hashes.items(), (last.capture_id, last.sha256())]
+    found = {name: changed(SourceRef(id=name, sha256=sha)) for name, sha in asked if run.run_id in name}
+    assert found == {f"{run.run_id}/a": False, f"{run.run_id}/b": True, f"{run.run_id}/c": False}
 
 
 def origins(*found: Stored) -> list[Origin]:
@@ -236,14 +244,19 @@ def test_a_profile_claims_what_the_captures_around_it_prove(run: Bench, tmp_path
 
 def test_profiles_in_files_and_runs(run: Bench, tmp_path: Path) -> None:
     other = bench(run.path.parent, "c")
+    run.capture("d", device="other")
     for one in (run, other):
         build_run_profiles(one.path)
     file = tmp_path / "own.json"
     save_profile(reference_fleet()[0], file)
     found = profiles_at([run.path, file, other.path])
-    assert [one.origin for one in found] == [Origin.MEASURED, reference_fleet()[0].origin, Origin.MEASURED]
-    assert [len(one.provenance.sources) for one in found[::2]] == [2, 1]
-    assert len(stored_profiles(run.path.parent)) == 2
+    published = reference_fleet()[0]
+    assert [(one.device, one.origin) for one in found] == [
+        ("board", Origin.MEASURED), ("other", Origin.MEASURED), (published.device, published.origin),
+        ("board", Origin.MEASURED),
+    ]  # fmt: skip
+    assert [len(one.provenance.sources) for one in found if one.origin is Origin.MEASURED] == [2, 1, 1]
+    assert len(stored_profiles(run.path.parent)) == 3
     with pytest.raises(ConfigError, match="no profiles in it") as caught:
         profiles_at([run.path, tmp_path])
     assert f"profile build {tmp_path.name}" in caught.value.hint
@@ -290,3 +303,10 @@ def test_who_is_found_by_which_name(tmp_path: Path) -> None:
     assert find_profile(plain.label, tmp_path).path is not None
     unlisted = next(p for p in listed_fleet() if p.label not in {q.label for q in reference_fleet()})
     assert find_profile(unlisted.label, tmp_path).profile == unlisted
+
+
+def test_the_nearest_name_is_suggested(tmp_path: Path) -> None:
+    label = reference_fleet()[7].label
+    with pytest.raises(ConfigError) as caught:
+        find_profile(label.replace("/", "-"), tmp_path)
+    assert f"did you mean {label!r}?" in caught.value.hint
