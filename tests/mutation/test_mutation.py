@@ -180,3 +180,24 @@ def test_who_executes_the_changed_statement_is_asked_and_near_ones_first(tmp_pat
     # A constant may be looked at without any function being entered, but by tests of the same file.
     reached["a.py::looks"] = Reached(passed=True, cpu_s=0.01, lines={})
     assert asked_for(limit, reached) == ([("a.py::looks", 0.01), beside, near, far], 1)
+
+
+def test_of_what_is_evaluated_on_import_the_nearest_file_is_asked_alone_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "module.py").write_text(MODULE)
+    limit = mutants_of(tmp_path, "module.py")[0]
+    tests = [("a.py::x", 1.0), ("b.py::y", 1.0), ("a.py::z", 2.0), ("c.py::w", 9.0)]
+    asked: list[tuple[bool, list[str]]] = []
+
+    def attempt(mutant: object, some: list[tuple[str, float]]) -> tuple[str, str | None]:
+        names = [name for name, _ in some]
+        asked.append((mutant is limit, names))
+        return ("killed", "b.py::y") if mutant is limit and "b.py::y" in names else ("survived", None)
+
+    monkeypatch.setattr(worker.trial, "try_in_new_process", attempt)
+    assert worker._try(None, limit, tests) == ("killed", "b.py::y")  # type: ignore[arg-type]
+    assert asked == [
+        (True, ["a.py::x", "a.py::z"]), (True, ["b.py::y", "c.py::w"]), (False, ["b.py::y"]),
+    ]  # fmt: skip
+    assert worker._try(None, limit, tests[:1]) == ("survived", None)  # type: ignore[arg-type]

@@ -140,7 +140,13 @@ def _try(loop: trial.Loop, mutant: Mutant, tests: trial.Timed) -> tuple[str, str
     if mutant.function is not None:
         outcome, test = _confirmed(lambda m, t: trial.try_in_fork(loop, m, t), mutant, tests)
     if outcome == "error" or mutant.function is None:
-        outcome, test = _confirmed(trial.try_in_new_process, mutant, tests)
+        # The nearest file alone at first: a new process imports what its tests import.
+        nearest = [asked for asked in tests if _file(asked[0]) == _file(tests[0][0])]
+        others = [asked for asked in tests if asked not in nearest]
+        for some in filter(None, (nearest, others)):
+            outcome, test = _confirmed(trial.try_in_new_process, mutant, some)
+            if outcome != "survived":
+                break
     return outcome, test
 
 
