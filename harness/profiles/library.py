@@ -53,8 +53,9 @@ class Stored:
     @property
     def run(self) -> str:
         """Name of the run that it lies in; empty if it is in none."""
-        inside = self.path is not None and self.path.parent.name == PROFILES
-        return self.path.resolve().parent.parent.name if inside and self.path is not None else ""
+        if self.path is None or self.path.parent.name != PROFILES:
+            return ""
+        return self.path.resolve().parent.parent.name
 
     @property
     def created_utc(self) -> datetime | None:
@@ -254,7 +255,7 @@ def verifier(run: Path) -> Callable[[SourceRef], bool]:
             return True
         run_id = source.id.partition("/")[0]
         beside = run.parent.glob(f"*_{run_id}") if RUN_ID.fullmatch(run_id) else ()
-        return any(whole(place).get(source.id) == source.sha256 for place in beside if place != run)
+        return any(whole(place).get(source.id) == source.sha256 for place in beside)
 
     return verify
 
@@ -346,7 +347,7 @@ def find_profile(name: str, root: Path) -> Stored:
                 f"{name!r} fits {len(matches)} profiles: {listed}{more}",
                 hint="name more of the label, or the id (`joulefleet profile list`)",
             )
-    near = difflib.get_close_matches(name, [profile.label for profile in reference_fleet()], n=1, cutoff=0.3)
+    near = difflib.get_close_matches(name, [profile.label for profile in reference_fleet()], cutoff=0.3)
     hint = f"did you mean {near[0]!r}? " if near else ""
     raise ConfigError(
         f"no profile {name!r} in {root} or the reference fleet",

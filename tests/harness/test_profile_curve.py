@@ -102,6 +102,35 @@ def test_loads_that_differ_by_rounding_are_the_same_load() -> None:
     assert len(notes) == 1
 
 
+def test_loads_that_differ_in_the_ninth_digit_are_two() -> None:
+    for apart, points in ((4e-10, 2), (2e-9, 3)):
+        curve, _ = fit_curve([level(0, 1.0, 1.0), level(0.5, 1.4, 1.0), level(0.5 + apart, 1.6, 1.0)])
+        assert len(curve) == points
+
+
+def test_what_was_measured_once_counts_like_the_least_certain_of_all() -> None:
+    """The widest is 10 %, of the third level: so both at a half count alike, and lie at their mean."""
+    once = level(0.5, 1.2, 1.0)
+    duration = once.epoch.duration_s.model_copy(update={"half_width_95": None})
+    once = once.model_copy(update={"epoch": once.epoch.model_copy(update={"duration_s": duration})})
+    wide = level(0.5, 1.8, 1.0, width=0.1)
+    curve, _ = fit_curve([level(0, 1.0, 1.0, width=0.02), once, wide, level(1.0, 2.0, 1.0)])
+    assert curve[1].slowdown == pytest.approx(1.5)
+
+
+def test_the_closer_of_the_two_trends_by_least_squares() -> None:
+    """Energies of 1, 1.1 and 0.8 at 1, 1 and 5 %: weights of 25 : 25 : 1.
+
+    Rising, the last two are pooled at (25 x 1.1 + 0.8) / 26: off by 25 x 0.0115^2 + 0.288^2 = 0.087 in all.
+    Falling, the second is pooled with the first: 25 x 0.1^2 = 0.25. By absolute values, third or fourth
+    powers the falling trend would be the closer one.
+    """
+    unsure = level(0.75, 3.0, 0.8, width=0.05)
+    sure = [level(load, 1 + load, joules, width=0.01) for load, joules in ((0.25, 1.0), (0.5, 1.1))]
+    curve, _ = fit_curve([level(0, 1.0, 1.0), *sure, unsure])
+    assert [p.energy_factor for p in curve] == pytest.approx([1, 1, 28.3 / 26, 28.3 / 26], rel=1e-6)
+
+
 @settings(deadline=None, max_examples=60)
 @given(
     st.lists(

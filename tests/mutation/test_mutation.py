@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.mutation import worker
 from tests.mutation.mutants import mutants_of
 from tests.mutation.record import page, summary
 from tests.mutation.targets import LIVE, MODULES, TESTS
@@ -55,6 +58,8 @@ def body(loop):
         else:
             found[mutant.key] = trial.try_in_new_process(mutant, [("test_module.py::test_scale", 0.1)])[0]
 
+    trial.reach(loop, {"module.py"}, lambda name, reached: found.update({name: reached.lines}))
+
 trial.collect(["test_module.py"], body)
 Path("found.json").write_text(json.dumps(found))
 """
@@ -100,6 +105,7 @@ def test_killed_and_survivors_are_told_apart(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "trial.py"], cwd=work, env=environment, capture_output=True)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((work / "found.json").read_text())
+    assert found.pop("test_module.py::test_scale") == {"module.py": [7, 8, 10]}, "all but the raise"
     survived = [key.partition(": ")[2] for key, outcome in found.items() if outcome == "survived"]
     assert survived == [
         "10 -> 11",
@@ -144,6 +150,15 @@ def test_what_is_mutated_and_asked_is_there() -> None:
     assert [name for name in (*MODULES, *TESTS, *LIVE) if not list(REPOSITORY.glob(name))] == []
 
 
+def test_a_trace_holds_for_the_modules_that_were_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that reach a module which is new in the list would seem not to reach it."""
+    file = "tests/mutation/test_mutation.py"
+    before = worker._state(file, {})
+    assert worker._state(file, {}) == before
+    monkeypatch.setattr(worker, "MODULES", (*MODULES, "joulefleet/new.py"))
+    assert worker._state(file, {}) != before
+
+
 def test_who_executes_the_changed_statement_is_asked_and_near_ones_first(tmp_path: Path) -> None:
     (tmp_path / "module.py").write_text(MODULE)
     found = {mutant.key.partition(": ")[2]: mutant for mutant in mutants_of(tmp_path, "module.py")}
@@ -165,3 +180,24 @@ def test_who_executes_the_changed_statement_is_asked_and_near_ones_first(tmp_pat
     # A constant may be looked at without any function being entered, but by tests of the same file.
     reached["a.py::looks"] = Reached(passed=True, cpu_s=0.01, lines={})
     assert asked_for(limit, reached) == ([("a.py::looks", 0.01), beside, near, far], 1)
+
+
+def test_of_what_is_evaluated_on_import_the_nearest_file_is_asked_alone_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "module.py").write_text(MODULE)
+    limit = mutants_of(tmp_path, "module.py")[0]
+    tests = [("a.py::x", 1.0), ("b.py::y", 1.0), ("a.py::z", 2.0), ("c.py::w", 9.0)]
+    asked: list[tuple[bool, list[str]]] = []
+
+    def attempt(mutant: object, some: list[tuple[str, float]]) -> tuple[str, str | None]:
+        names = [name for name, _ in some]
+        asked.append((mutant is limit, names))
+        return ("killed", "b.py::y") if mutant is limit and "b.py::y" in names else ("survived", None)
+
+    monkeypatch.setattr(worker.trial, "try_in_new_process", attempt)
+    assert worker._try(None, limit, tests) == ("killed", "b.py::y")  # type: ignore[arg-type]
+    assert asked == [
+        (True, ["a.py::x", "a.py::z"]), (True, ["b.py::y", "c.py::w"]), (False, ["b.py::y"]),
+    ]  # fmt: skip
+    assert worker._try(None, limit, tests[:1]) == ("survived", None)  # type: ignore[arg-type]

@@ -7,8 +7,10 @@ reach it. What is evaluated on import is tried in a new process from a mutated f
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import gc
+import importlib
 import json
 import os
 import resource
@@ -18,13 +20,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any
 
 import pytest
 
@@ -100,33 +100,42 @@ def collect(tests: list[str], body: Callable[[Loop], None]) -> None:
 
 
 def reach(loop: Loop, modules: set[str], write: Callable[[str, Reached], None]) -> None:
-    """Runs every test once and tells which lines of the modules it executed."""
-    lines: dict[str, set[int]] = {f"{Path.cwd()}/{module}": set() for module in modules}
+    """Runs every test once and tells which statements of the modules it executed.
 
-    def on_call(frame: Any, _event: str, _arg: object) -> Any:
-        if (executed := lines.get(frame.f_code.co_filename)) is None or frame.f_code.co_name == "<module>":
-            return None
-
-        def on_line(frame: Any, _event: str, _arg: object) -> Any:
-            executed.add(frame.f_lineno)
-            return on_line
-
-        return on_line(frame, "", None)
-
+    The functions note it themselves: a tracer would be called for every call of every library.
+    """
+    executed: dict[str, set[int]] = {module: set() for module in sorted(modules)}
+    for number, (module, lines) in enumerate(executed.items()):
+        importlib.import_module(module.removesuffix(".py").replace("/", "."))
+        setattr(builtins, f"_executed_{number}", lines.add)
+        noting = _Noting(f"_executed_{number}").visit(ast.parse(Path(module).read_text()))
+        _give(module, ast.fix_missing_locations(noting))
     for item in loop.items.values():
-        for executed in lines.values():
-            executed.clear()
+        for lines in executed.values():
+            lines.clear()
         start_s = sum(os.times()[:4])
-        threading.settrace(on_call)
-        sys.settrace(on_call)
-        try:
-            passed = loop.passes(item, None)
-        finally:
-            sys.settrace(None)
-            threading.settrace(None)  # type: ignore[arg-type]
-        found = {module: sorted(lines[f"{Path.cwd()}/{module}"]) for module in sorted(modules)}
-        reached = {module: executed for module, executed in found.items() if executed}
+        passed = loop.passes(item, None)
+        reached = {module: sorted(lines) for module, lines in executed.items() if lines}
         write(item.nodeid, Reached(passed, round(sum(os.times()[:4]) - start_s, 3), reached))
+
+
+class _Noting(ast.NodeTransformer):
+    """Puts a call with its line before each statement of a function."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        if not isinstance(node, ast.Module | ast.ClassDef):
+            for part in ("body", "orelse", "finalbody"):
+                if isinstance(statements := getattr(node, part, None), list):
+                    setattr(node, part, [each for one in statements for each in (self._call(one), one)])
+        return node
+
+    def _call(self, before: ast.stmt) -> ast.stmt:
+        call = ast.Call(ast.Name(self._name, ast.Load()), [ast.Constant(before.lineno)], [])
+        return ast.copy_location(ast.Expr(call), before)
 
 
 Timed = list[tuple[str, float]]
@@ -214,23 +223,27 @@ def _outcome(said: str) -> tuple[str, str | None]:
 
 def replace_code(mutant: Mutant) -> None:
     """Gives the function, wherever it is referred to, the mutant's code."""
-    path = str(Path.cwd() / mutant.module)
-    whole = compile(mutant.apply(), path, "exec", dont_inherit=True)
-    # Not isinstance, which asks objects for their class: torch has some that warn at that.
-    found = [f for f in gc.get_objects() if type(f) is FunctionType]
-    old = [f for f in found if _is(f.__code__, path, mutant.function)]
-    new = [code for code in _codes(whole) if _is(code, path, mutant.function)]
-    if not old or len({f.__code__ for f in old}) != len(new):
+    if not _give(mutant.module, mutant.apply(), mutant.function):
         raise LookupError(mutant.key)
+
+
+def _give(module: str, tree: ast.Module, name: str | None = None) -> bool:
+    """Gives one function of a module, or all, the code of a tree; false if that one is not there."""
+    path = str(Path.cwd() / module)
+    whole = compile(tree, path, "exec", dont_inherit=True)
+    # Not isinstance, which asks objects for their class: torch has some that warn at that.
+    found = [f for f in gc.get_objects() if type(f) is FunctionType and f.__code__.co_filename == path]
+    old = [f for f in found if name in (None, f.__code__.co_qualname)]
+    new = [code for code in _codes(whole) if name in (None, code.co_qualname)]
+    if name is not None and (not old or len({f.__code__ for f in old}) != len(new)):
+        return False
     for function in old:
-        # A property's getter and setter share a name: the same line tells them apart.
-        function.__code__ = min(
-            new, key=lambda code: abs(code.co_firstlineno - function.__code__.co_firstlineno)
-        )
-
-
-def _is(code: CodeType, path: str, name: str | None) -> bool:
-    return code.co_qualname == name and code.co_filename == path
+        was = function.__code__
+        alike = [code for code in new if code.co_qualname == was.co_qualname]
+        if not was.co_qualname.endswith("<lambda>"):  # of one statement, and several may share a line
+            # A property's getter and setter share a name: the same line tells them apart.
+            function.__code__ = min(alike, key=lambda c: abs(c.co_firstlineno - was.co_firstlineno))
+    return True
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

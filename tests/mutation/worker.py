@@ -140,7 +140,13 @@ def _try(loop: trial.Loop, mutant: Mutant, tests: trial.Timed) -> tuple[str, str
     if mutant.function is not None:
         outcome, test = _confirmed(lambda m, t: trial.try_in_fork(loop, m, t), mutant, tests)
     if outcome == "error" or mutant.function is None:
-        outcome, test = _confirmed(trial.try_in_new_process, mutant, tests)
+        # The nearest file alone at first: a new process imports what its tests import.
+        nearest = [asked for asked in tests if _file(asked[0]) == _file(tests[0][0])]
+        others = [asked for asked in tests if asked not in nearest]
+        for some in filter(None, (nearest, others)):
+            outcome, test = _confirmed(trial.try_in_new_process, mutant, some)
+            if outcome != "survived":
+                break
     return outcome, test
 
 
@@ -196,8 +202,10 @@ def _reached(loop: trial.Loop) -> dict[str, trial.Reached]:
 
 
 def _state(file: str, tests: dict[str, Any]) -> str:
+    """Of what a trace depends on; the list of modules is part of it, since no others are traced."""
     reached = {Path(name) for facts in tests.values() for name in facts["lines"]}
-    return digest(_with_helpers([file]) | {path for path in reached if path.exists()})
+    listed = hashlib.sha256(" ".join(sorted(MODULES)).encode()).hexdigest()[:8]
+    return listed + digest(_with_helpers([file]) | {path for path in reached if path.exists()})
 
 
 def _measured(loop: trial.Loop, file: str) -> dict[str, Any]:
