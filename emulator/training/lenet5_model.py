@@ -97,19 +97,19 @@ class LeNet5Model(LocalModel):
     def take(self, x: NDArray[Any], y: NDArray[Any]) -> None:
         """See `LocalModel`."""
         with torch.inference_mode():
-            self._x, self._y = self._columns(x), torch.from_numpy(y)
+            self._x, self._y = torch.from_numpy(x).to(self._weights.dtype), torch.from_numpy(y)
 
     def epoch(self, order: NDArray[np.int64], sizes: list[int], draws: Draws) -> NDArray[np.float32]:
         """See `LocalModel`; nothing is drawn here."""
         with torch.inference_mode():
             indices = torch.from_numpy(order)
-            x, y = self._x.index_select(1, indices), self._y[indices]
+            y = self._y[indices]
             losses = torch.empty(sum(sizes), dtype=self._weights.dtype)
             start = 0
             for size in sizes:
                 batch = self._batch(size)
                 labels = y[start : start + size].unsqueeze(0)
-                logits = self._forward(batch, x, start)
+                logits = self._forward(batch, self._x[indices[start : start + size]])
                 losses[start : start + size] = self._backward(batch, logits, labels)
                 self._descend()
                 start += size
@@ -122,27 +122,22 @@ class LeNet5Model(LocalModel):
         with torch.inference_mode():
             labels = torch.from_numpy(y)
             # Always the same shape: tensors are kept for every batch size that occurs.
-            columns = torch.nn.functional.pad(self._columns(x), (0, self.scoring_batch - len(y)))
-            logits = self._forward(self._batch(self.scoring_batch), columns, 0)[:, : len(y)]
+            images = torch.zeros(self.scoring_batch, *_INPUT_SHAPE, dtype=self._weights.dtype)
+            images[: len(y)] = torch.from_numpy(x)
+            logits = self._forward(self._batch(self.scoring_batch), images)[:, : len(y)]
             right = (logits.argmax(0) == labels).sum().double().reshape(1)
             losses = -logits.log_softmax(0).gather(0, labels.unsqueeze(0)).squeeze(0)
             return losses.numpy(), right.numpy()
-
-    def _columns(self, x: NDArray[Any]) -> Tensor:
-        """Padded images, one column each."""
-        images = torch.from_numpy(x).to(self._weights.dtype)
-        padded = torch.nn.functional.pad(images, (2, 2, 2, 2))
-        return padded.view(len(x), _PADDED * _PADDED).t().contiguous()
 
     def _batch(self, size: int) -> _Batch:
         if size not in self._batches:
             self._batches[size] = _Batch(size, self.task.classes, self._weights.dtype)
         return self._batches[size]
 
-    def _forward(self, batch: _Batch, x: Tensor, start: int) -> Tensor:
-        """Logits (classes, samples) of the columns of ``x`` (pixels, samples) from ``start`` on."""
+    def _forward(self, batch: _Batch, images: Tensor) -> Tensor:
+        """Logits (classes, samples)."""
         w = self._w
-        batch.take_images(x, start)
+        batch.take_images(images)
         self._conv1.forward(batch.layer1)
         batch.take_map()
         self._conv2.forward(batch.layer2)
@@ -161,9 +156,9 @@ class LeNet5Model(LocalModel):
         _mask(batch.hidden2_gradient, batch.hidden2)
         self._linear_back("fc2", batch.hidden2_gradient, batch.hidden1, batch.hidden1_gradient)
         _mask(batch.hidden1_gradient, batch.hidden1)
-        self._linear_back("fc1", batch.hidden1_gradient, batch.features, batch.layer2.pooled_gradient)
+        self._linear_back("fc1", batch.hidden1_gradient, batch.features, batch.layer2.gradient)
         self._conv2.backward(batch.layer2)
-        batch.return_map(self._conv2.matrix)
+        batch.return_map(self._conv2.transposed)
         self._conv1.backward(batch.layer1)
         return losses
 
@@ -181,68 +176,68 @@ class LeNet5Model(LocalModel):
 
 
 class _PooledConvolution:
-    """A 5x5 convolution and its 2x2 max pooling and ReLU as one matrix product."""
+    """A 5x5 convolution and its 2x2 max pooling and ReLU as a matrix product for either row of the windows."""
 
     def __init__(self, w: dict[str, Tensor], dw: dict[str, Tensor], name: str, taps: int) -> None:
-        self._weight, self._bias = w[f"{name}.weight"], w[f"{name}.bias"]
+        self._weight, self._bias = w[f"{name}.weight"], w[f"{name}.bias"].unsqueeze(1)
         self._weight_gradient, self._bias_gradient = dw[f"{name}.weight"], dw[f"{name}.bias"]
-        outputs = len(self._bias)
-        self.matrix = self._weight.new_zeros(_WINDOWS * outputs, taps)
-        self._gradient = torch.zeros_like(self.matrix)
-        self._kernels = _shifted(self.matrix, outputs)
-        self._kernel_gradients = [piece for column in _shifted(self._gradient, outputs) for piece in column]
+        outputs, inputs, _, _ = self._weight.shape
+        row = taps // _PATCH  # of a patch
+        matrix = self._weight.new_zeros(_WINDOWS * outputs, taps)
+        self.transposed = matrix.t()
+        # (window row, window column, output, input, 5, 5), and what meets each of the window rows
+        strides = (2 * outputs * taps + row, outputs * taps + 1, taps, _PATCH, row, 1)
+        self._kernels = matrix.as_strided((2, 2, outputs, inputs, 5, 5), strides)
+        self._halves = matrix.as_strided((2, 2 * outputs, 5 * row), (strides[0], taps, 1))
+        self._gradient = self._weight.new_empty(2, 5 * row, 2 * outputs)
+        self._sum = self._weight.new_empty(5, inputs, 5, outputs)
+        pieces = self._gradient.view(2, 5, inputs, _PATCH, 2, outputs)
+        self._pieces = [pieces[a, :, :, b : b + 5, b] for a in (0, 1) for b in (0, 1)]
 
     def forward(self, layer: _Layer) -> None:
         """From the layer's patches to its pooled map."""
         self._kernels.copy_(self._weight.expand_as(self._kernels))
-        torch.mm(self.matrix, layer.patches, out=layer.windows)
-        left, right = layer.columns
-        torch.maximum(left, right, out=layer.row_maxima)
-        torch.sub(right, left, out=layer.right_wins)
-        upper, lower = layer.row_maxima
-        torch.maximum(upper, lower, out=layer.pooled)
-        torch.sub(lower, upper, out=layer.lower_wins)
-        layer.channels.add_(self._bias.unsqueeze(1)).clamp_min_(0)
+        torch.bmm(self._halves, layer.halves, out=layer.products)
+        torch.maximum(layer.left, layer.right, out=layer.rows)
+        layer.right.sub_(layer.left)
+        torch.maximum(layer.upper, layer.lower, out=layer.pooled)
+        layer.lower.sub_(layer.upper)
+        layer.channels.add_(self._bias).clamp_min_(0)
 
     def backward(self, layer: _Layer) -> None:
         """From the gradient of the pooled map to those of kernel, bias and windows.
 
         Of equal values the first one wins, in the order in which torch looks at them.
         """
-        _mask(layer.pooled_gradient, layer.pooled)
-        upper, lower = layer.row_gradients
-        torch.ops.aten.threshold_backward.grad_input(
-            layer.pooled_gradient, layer.lower_wins, 0, grad_input=lower
-        )
-        torch.sub(layer.pooled_gradient, lower, out=upper)
-        left, right = layer.column_gradients
-        torch.ops.aten.threshold_backward.grad_input(
-            layer.row_gradients, layer.right_wins, 0, grad_input=right
-        )
-        torch.sub(layer.row_gradients, right, out=left)
-        torch.mm(layer.window_gradients, layer.patches.t(), out=self._gradient)
-        first, second, third, fourth = self._kernel_gradients
-        torch.add(first, second, out=self._weight_gradient).add_(third).add_(fourth)
-        torch.sum(layer.channel_gradients, 1, out=self._bias_gradient)
+        _mask(layer.gradient, layer.pooled)
+        torch.sum(layer.gradient.view_as(layer.channels), 1, out=self._bias_gradient)
+        _divide(layer.gradient, layer.upper, layer.lower)
+        _divide(layer.rows, layer.left, layer.right)
+        torch.bmm(layer.halves, layer.products_t, out=self._gradient)
+        first, second, third, fourth = self._pieces
+        torch.add(first, second, out=self._sum).add_(third).add_(fourth)
+        self._weight_gradient.copy_(self._sum.permute(3, 1, 0, 2))
 
 
 class _Layer:
-    """The tensors of one pooled convolution for one batch size; ``pixels`` counts pooled pixels."""
+    """The tensors of one pooled convolution for one batch size; ``pixels`` counts pooled pixels.
+
+    Gradients take the places of values that nobody needs any more, so that most of a step stays in the cache.
+    """
 
     def __init__(self, taps: int, outputs: int, pixels: int, dtype: torch.dtype) -> None:
+        row = taps // _PATCH
         self.patches = torch.empty(taps, pixels, dtype=dtype)
+        self.halves = self.patches.as_strided((2, 5 * row, pixels), (row * pixels, pixels, 1))
         self.windows = torch.empty(_WINDOWS * outputs, pixels, dtype=dtype)
-        self.columns = self.windows.view(2, 2, outputs * pixels)
-        self.row_maxima = torch.empty(2, outputs * pixels, dtype=dtype)
-        self.right_wins = torch.empty_like(self.row_maxima)
-        self.lower_wins = torch.empty(outputs * pixels, dtype=dtype)
-        self.pooled = torch.empty_like(self.lower_wins)
+        self.products = self.windows.view(2, 2 * outputs, pixels)
+        self.products_t = self.products.transpose(1, 2)
+        self.left, self.right = self.windows.view(2, 2, outputs * pixels).unbind(1)
+        self.rows = torch.empty(2, outputs * pixels, dtype=dtype)
+        self.upper, self.lower = self.rows
+        self.gradient = self.upper  # of the pooled map
+        self.pooled = torch.empty(outputs * pixels, dtype=dtype)
         self.channels = self.pooled.view(outputs, pixels)
-        self.pooled_gradient = torch.empty_like(self.lower_wins)
-        self.channel_gradients = self.pooled_gradient.view(outputs, pixels)
-        self.row_gradients = torch.empty_like(self.row_maxima)
-        self.window_gradients = torch.empty_like(self.windows)
-        self.column_gradients = self.window_gradients.view(2, 2, outputs * pixels)
 
 
 class _Batch:
@@ -261,35 +256,36 @@ class _Batch:
             torch.empty_like(self.hidden2),
         )
         self.minus_one = torch.full((1, size), -1.0, dtype=dtype)
+        self._images = torch.zeros(_PADDED, _PADDED, size, dtype=dtype)
+        row = _PADDED * size
+        # Row 4u + 2 parity + i, columns alike.
+        strides = (row, size, 2 * row, 2 * size, 4 * row, 4 * size, 1)
         self._patches1 = self.layer1.patches.view(6, 6, 2, 2, 7, 7, size)
-        self._patches2 = self.layer2.patches.view(6, 3, 2, 3, 2, 5, 5, size)
+        self._image_patches = self._images.as_strided(self._patches1.shape, strides)
+        self._patches2 = self.layer2.patches.view(3, 2, 6, 3, 2, 5, 5, size)
         # The pooled map (channel, row parity, column parity, 7, 7, sample) as patches: row 2a + parity + 2y.
         channel, parity = 4 * 49 * size, 49 * size
-        strides = (channel, 7 * size, 2 * parity, size, parity, 7 * size, size, 1)
+        strides = (7 * size, 2 * parity, channel, size, parity, 7 * size, size, 1)
         self._map_patches = self.layer1.pooled.as_strided(self._patches2.shape, strides)
-        self._map_gradient = self.layer1.pooled_gradient.view(6, 2, 2, 7, 7, size)
-        self._patch_gradients = torch.empty(_TAPS2, 25 * size, dtype=dtype)
-        pieces = self._patch_gradients.view(6, 3, 2, 3, 2, 5, 5, size)
+        self._map_gradient = self.layer1.gradient.view(6, 2, 2, 7, 7, size).transpose(0, 1)
         self._returns = [
-            (self._map_gradient[:, :, :, a : a + 5, b : b + 5], pieces[:, a, :, b])
+            (self._map_gradient[:, :, :, a : a + 5, b : b + 5], self._patches2[a, :, :, b])
             for a in range(3)
             for b in range(3)
         ]
 
-    def take_images(self, x: Tensor, start: int) -> None:
-        """Patches of the first layer from images (pixels, samples): row 4u + 2 parity + i, columns alike."""
-        n = x.shape[1]
-        row = _PADDED * n
-        strides = (row, n, 2 * row, 2 * n, 4 * row, 4 * n, 1)
-        self._patches1.copy_(x.as_strided(self._patches1.shape, strides, start))
+    def take_images(self, images: Tensor) -> None:
+        """Patches of the first layer from images (sample, 1, 28, 28)."""
+        self._images[2:30, 2:30].copy_(images[:, 0].permute(1, 2, 0))
+        self._patches1.copy_(self._image_patches)
 
     def take_map(self) -> None:
         """Patches of the second layer from the first one's pooled map."""
         self._patches2.copy_(self._map_patches)
 
-    def return_map(self, matrix: Tensor) -> None:
+    def return_map(self, transposed: Tensor) -> None:
         """The gradient of the first layer's pooled map from that of the second one's windows."""
-        torch.mm(matrix.t(), self.layer2.window_gradients, out=self._patch_gradients)
+        torch.mm(transposed, self.layer2.windows, out=self.layer2.patches)
         self._map_gradient.zero_()
         for target, piece in self._returns:
             target.add_(piece)
@@ -299,14 +295,12 @@ def _views(row: Tensor, layout: Layout) -> dict[str, Tensor]:
     return {place.name: row[place.span].view(place.shape) for place in layout.parameters}
 
 
-def _shifted(matrix: Tensor, outputs: int) -> Tensor:
-    """The kernels inside the matrix: (window column, window row, output, input, 5, 5)."""
-    width = matrix.shape[1]
-    inputs = width // _TAPS1
-    strides = (2 * outputs * width + 1, outputs * width + _PATCH, width, _TAPS1, _PATCH, 1)
-    return matrix.as_strided((2, 2, outputs, inputs, 5, 5), strides)
-
-
 def _mask(gradient: Tensor, activation: Tensor) -> None:
     """The gradient of a ReLU, in place."""
     torch.ops.aten.threshold_backward.grad_input(gradient, activation, 0, grad_input=gradient)
+
+
+def _divide(gradient: Tensor, first: Tensor, second: Tensor) -> None:
+    """The gradient of a maximum, to ``second`` where that is positive, by how much it was more; else to ``first``."""
+    torch.ops.aten.threshold_backward.grad_input(gradient, second, 0, grad_input=second)
+    torch.sub(gradient, second, out=first)
