@@ -15,6 +15,7 @@ from harness.report.bench.charts import job_folds
 from harness.report.bench.profile_tables import cost_section, profile_answers, profile_section
 from harness.report.emulations.answers import said, variant_answers
 from harness.report.emulations.experiment_page import variant_curves, variant_tables
+from harness.report.looks import method_looks
 from harness.report.page import Cell, Number, Page, Section, Table
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
@@ -129,8 +130,9 @@ def _replay(result: DemoResult) -> list[Section]:
         f"round; FedRank probes {rules.candidates} to choose them. "
         + " ".join(f"Note: {warning}." for warning in result.results.warnings)
     )
-    first, rest = variant_tables(summary, "Act 2: replay")
-    return [replace(first, text=text), replace(variant_curves(summary), title="Act 2: curves"), rest]
+    looks = method_looks(summary.runs)
+    first, rest = variant_tables(summary, looks, "Act 2: replay")
+    return [replace(first, text=text), replace(variant_curves(summary, looks), title="Act 2: curves"), rest]
 
 
 def _probing(result: DemoResult) -> Section:

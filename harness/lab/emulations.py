@@ -10,7 +10,8 @@ import numpy as np
 
 from emulator.experiments import ExperimentPlan
 from emulator.runs import EMULATION_FILE, BatchIndex, EmulationRecord, emulations_below, read_log
-from harness.report.charts import method_style, plain_numbers
+from harness.report.charts import plain_numbers
+from harness.report.looks import method_looks
 from joulefleet.errors import JoulefleetError
 from joulefleet.records import read_record
 from joulefleet.runstore.store import summarise
@@ -43,6 +44,9 @@ class Emulations:
                 found.append({**self._curve(folder), "folder": folder})
             except (JoulefleetError, OSError) as error:
                 problems.append(f"{folder.relative_to(path)}: {error}")
+        looks = method_looks(one["method"] for one in found)
+        for one in found:
+            one.update(color=looks[one["method"]].color, dash=looks[one["method"]].dash)
         # Those that have not begun count too; one that was over early has nothing left to play.
         rounds = {**self._planned(path), **{one.pop("folder"): one["planned"] for one in found}}
         played, planned = sum(one["played"] for one in found), sum(rounds.values())
@@ -89,7 +93,6 @@ def _curve(folder: Path) -> dict[str, Any]:
     return {
         "method": record.method,
         "seed": record.seed,
-        "color": method_style(record.method).color,
         "played": len(rounds),
         "planned": len(rounds) if record.rounds is not None else record.scenario.protocol.rounds,
         "day": plain_numbers(values["start_ns"] * 1e-9 / 86_400),

@@ -35,6 +35,7 @@ STATIC = {
     "charts.js": (Path(__file__).parent / "static", "text/javascript"),
     "lab.css": (Path(__file__).parent / "static", "text/css"),
     "report.css": (Path(__file__).parents[1] / "report" / "static", "text/css"),
+    "figures.js": (Path(__file__).parents[1] / "report" / "static", "text/javascript"),
     "uPlot.iife.min.js": (Path(__file__).parents[1] / "report" / "static", "text/javascript"),
     "uPlot.min.css": (Path(__file__).parents[1] / "report" / "static", "text/css"),
 }

@@ -1,20 +1,16 @@
 """Charts, heat maps, stacked bars and dot plots as plain data, decimated so that a page stays small.
 
 `static/report.js` draws the charts, `static/figures.js` what has no axes.
-
-A method has one look on every page: a colour of Okabe and Ito's (2008, without yellow and black), which
-colour-blind readers can tell, and dashes. Methods that are often seen together have their own colours; the
-others share them with another dash. The baseline is grey.
 """
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.report.looks import LineStyle
 from harness.results.decimate import min_max_indices
 from joulefleet.interval import Interval
 
@@ -24,23 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_POINTS = 4_000
-
-BASELINE_GREY = "#7f8c99"
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1")
-DASHES: tuple[tuple[int, ...], ...] = ((), (8, 4), (2, 3), (10, 3, 2, 3))
-KNOWN = (
-    *("fedrank", "oort", "fedrank_plus", "afl", "tifl", "eafl", "refl"),
-    *("fedmarl", "power_of_choice", "favor", "fed_cbs", "fedprox", "autofl", "no_probe"),
-)
-"""Each has the colour of its place, the second seven with dashes."""
-
-
-@dataclass(frozen=True, slots=True)
-class LineStyle:
-    """How a method is drawn."""
-
-    color: str
-    dash: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +221,7 @@ class Scatter:
         x_label: With its unit; less is better.
         y_label: With its unit.
         points: Name to the two values.
-        styles: Name to colour.
+        styles: Name to look.
         origin: Provenance, shown as a badge beside the title.
         more_is_better: Of the second quantity.
     """
@@ -270,7 +249,7 @@ class Scatter:
     def as_data(self) -> dict[str, Any]:
         """JSON for the page's script."""
         points = [
-            {"label": name, "x": _ends(x), "y": _ends(y), "color": style.color, "dashed": bool(style.dash)}
+            {"label": name, "x": _ends(x), "y": _ends(y), "color": style.color, "shape": style.shape}
             for name, (x, y) in self.points.items()
             for style in (self.styles[name],)
         ]
@@ -290,21 +269,3 @@ def _ends(interval: Interval) -> list[float | None]:
 def plain_numbers(values: NDArray[np.float64]) -> list[float | None]:
     """Six digits are more than a screen shows; NaN becomes a hole in the line."""
     return [None if not np.isfinite(v) else float(f"{v:.6g}") for v in values.tolist()]
-
-
-def method_style(method: str) -> LineStyle:
-    """The look of a method, whatever else is on the page; its variants have other dashes."""
-    bare = method.removesuffix(" (oracle)").removesuffix(" (surrogate)").replace(":", " ", 1)
-    name, _, options = bare.partition(" ")
-    if name == "fedavg":
-        return LineStyle(BASELINE_GREY, DASHES[_place(options, len(DASHES))] if options else ())
-    place = KNOWN.index(name) if name in KNOWN else 2 * len(COLOURS) + _place(name, 2 * len(COLOURS))
-    color, dash = COLOURS[place % len(COLOURS)], place // len(COLOURS)
-    if options:
-        dash += 1 + _place(options, len(DASHES) - 1)
-    return LineStyle(color, DASHES[dash % len(DASHES)])
-
-
-def _place(text: str, count: int) -> int:
-    """The same on every machine and in every process, unlike `hash`."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") % count

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.report.charts import COLOURS, Chart, DotPlot, HeatMap, Overlay, Scatter, StackedBars
+from harness.report.charts import Chart, DotPlot, HeatMap, Overlay, Scatter, StackedBars
+from harness.report.looks import COLOURS
 from harness.report.page import Figure, Page
 from joulefleet.errors import ConfigError, StorageError
 from joulefleet.install_hint import install_hint
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".svg", ".pdf")
 WIDTH_IN = 6.0
+MARKERS = "os^DvP"
+"""By the number of a method's dashes, as on the page."""
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -118,10 +121,10 @@ def _overlay(axes: Axes, overlay: Overlay) -> None:
 
 def _scatter(axes: Axes, chart: Scatter) -> None:
     for name, (x, y) in chart.points.items():
-        style = chart.styles[name]  # hollow, if another method has its colour
+        style = chart.styles[name]
         axes.errorbar(
-            x.mean, y.mean, xerr=_reach(x), yerr=_reach(y), fmt="o", ms=5, lw=1, color=style.color,
-            mfc="white" if style.dash else style.color, label=printable(name),
+            x.mean, y.mean, xerr=_reach(x), yerr=_reach(y), fmt=MARKERS[style.shape], ms=5, lw=1,
+            color=style.color, label=printable(name),
         )  # fmt: skip
     front = [chart.points[name] for name in chart.front()]
     axes.plot([x.mean for x, _ in front], [y.mean for _, y in front], ls="--", lw=1, color="0.5", zorder=0)

@@ -19,6 +19,7 @@ from harness.report.charts import HeatMap
 from harness.report.emulations.charts import MAX_CELLS
 from harness.report.emulations.emulation_page import emulation_page
 from harness.report.emulations.experiment_page import variant_curves, variant_tables
+from harness.report.looks import method_looks
 from harness.report.page import Page, Section
 from tests.harness.browser import browser, console_errors, drawn, open_page, requested_urls, wait_until_drawn
 
@@ -164,5 +165,8 @@ def test_curves_begin_with_the_best(emulated: Path, order: tuple[str, ...]) -> N
     runs = {method: {one.seed: one for one in loaded if one.method == method} for method in order}
     scenario = loaded[0].record.scenario
     summary = summary_of(Variant(name="v", title="v", scenario=scenario, reductions=("none",)), runs)
-    lines = variant_curves(summary).charts[0].as_data()["series"]
-    assert [line["label"] for line in lines] == [row[0] for row in variant_tables(summary)[0].tables[0].rows]
+    looks = method_looks(summary.runs)
+    lines = variant_curves(summary, looks).charts[0].as_data()["series"]
+    assert [line["label"] for line in lines] == [
+        row[0] for row in variant_tables(summary, looks)[0].tables[0].rows
+    ]

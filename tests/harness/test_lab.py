@@ -321,3 +321,36 @@ def click_two(driver: webdriver.Chrome) -> float:
     said = "return document.querySelector('.note').textContent"
     WebDriverWait(driver, 60).until(lambda page: "Click" not in page.execute_script(said))
     return float(driver.execute_script("return document.querySelector('.note').dataset.energy"))
+
+
+MANY = ("fedavg", "fedprox", "oort", "tifl", "afl", "fedrank", "no_probe", "refl")
+
+
+def test_the_lab_draws_six_lines_and_the_rest_on_demand(
+    tmp_path: Path, require_program: Callable[[str, str], str]
+) -> None:
+    index = plan(SMALL, MANY, [3, 4])
+    with start(tmp_path / "emulations", index, TEXT) as stored:
+        play(stored, index)
+    programs = require_program("chromium", "chromium"), require_program("chromedriver", "chromium-driver")
+    with serving(tmp_path, "emulations") as served, browser(*programs) as driver:
+
+        def lines(count: int) -> None:
+            drawn = "return document.documentElement.dataset.lines"
+            WebDriverWait(driver, 60).until(lambda page: page.execute_script(drawn) == str(count))
+
+        emulations = served.data(f"/api/runs/0/{stored.path.name}")["emulations"]
+        looks = {one["method"]: (one["color"], tuple(one["dash"])) for one in emulations}
+        assert len(set(looks.values())) == len(MANY)
+        driver.get(f"{served.address}#/0/{stored.path.name}")
+        lines(6)
+        names = driver.find_elements("css selector", ".methods button")
+        assert sorted(name.text for name in names) == sorted(MANY)
+        assert [name.get_attribute("aria-pressed") for name in names].count("true") == 6
+        next(name for name in names if name.get_attribute("aria-pressed") == "false").click()
+        lines(7)
+        driver.find_element("css selector", ".methods input").click()
+        lines(14)
+        names[0].click()
+        lines(12)
+        assert console_errors(driver) == []

@@ -49,6 +49,15 @@ def test_a_gap_is_not_filled() -> None:
     assert seen.cells()["so far"].startswith(">= ")
 
 
+def test_what_the_instrument_skips_itself_is_joined_as_in_a_recording() -> None:
+    seen = Watched()
+    seen.add(block(0, 0, [2.0, 2.0]))  # 2 mJ
+    seen.add(block(4, 4, [4.0, 4.0]))  # an LVPM reads its calibration in between: 9 mJ, then 4 mJ
+    assert seen.energy_j == pytest.approx(15e-3)
+    assert seen.data()["energy_is_lower_bound"] is False
+    assert seen.cells()["so far"].startswith("0.015 J")
+
+
 def test_losses_that_nobody_counts_are_unknown() -> None:
     seen = Watched()
     seen.add(block(0, 0, [1.0, 1.0], dropped=None))

@@ -1,16 +1,23 @@
 """What every page shares: the answer first, origins once, one colour per method, figures for a paper."""
 
+import re
+from importlib.resources import files
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from emulator.runs.batch import plan, play, start
+from emulator.selectors.registry import SELECTORS
 from harness.cli import run as joulefleet
-from harness.report.charts import COLOURS, DASHES, KNOWN, DotPlot, Scatter, method_style
+from harness.report.charts import DotPlot, Scatter
 from harness.report.emulations.answers import _beside_others
 from harness.report.emulations.experiment_page import _clearly_first, _marked
+from harness.report.looks import BASELINE_GREY, COLOURS, KNOWN, method_looks
 from harness.report.page import Fold, Number, Page, Section, Table
 from harness.report.page_tables import page_tables
 from joulefleet.interval import Interval
@@ -51,16 +58,67 @@ def test_an_interval_stands_below_its_mean(text: str, expected: str) -> None:
     assert f"<td>{expected}</td>" in page.html()
 
 
-def test_a_method_looks_the_same_everywhere() -> None:
-    assert method_style("oort") == method_style("oort (oracle)")
-    looks = {name: method_style(name) for name in ("fedavg", *KNOWN)}
-    assert len(set(looks.values())) == len(looks), "methods that are known can be told apart"
-    paper, official = method_style("oort mode=paper"), method_style("oort mode=official")
-    assert paper.color == official.color == method_style("oort").color
-    assert paper.dash, "a variant is dashed"
-    assert method_style("somebodys_own") == method_style("somebodys_own")
-    assert method_style("somebodys_own").color in COLOURS
-    assert method_style("somebodys_own").dash in DASHES
+def test_no_two_methods_look_alike() -> None:
+    shipped = sorted(SELECTORS.entries())
+    assert {"fedavg", *KNOWN} == set(shipped), "each has a look of its own"
+    looks = method_looks(shipped)
+    assert len(set(looks.values())) == len(shipped)
+    assert {name: method_looks([name])[name] for name in shipped} == looks, "fixed by name"
+    # What is compared most has colours of its own, so that nobody has to look for dashes.
+    usual = method_looks(["fedavg", "fedprox", "oort", "tifl", "afl", "autofl", "fedrank"])
+    assert len({look.color for look in usual.values()}) == len(usual)
+
+
+def test_variants_and_own_methods_take_what_is_free() -> None:
+    looks = method_looks(["oort", "oort mode=paper", "oort mode=official"])
+    assert {look.color for look in looks.values()} == {looks["oort"].color}
+    assert len({look.dash for look in looks.values()}) == 3
+    assert method_looks(["oort (oracle)"])["oort (oracle)"] == looks["oort"]
+    assert method_looks(["oort:mode=paper"]).popitem()[1] == method_looks(["oort mode=paper"]).popitem()[1]
+    crowd = [*SELECTORS.entries(), "fedavg note=1", "somebodys_own", *(f"oort note={i}" for i in range(8))]
+    assert len(set(method_looks(crowd).values())) == len(crowd) == 48
+    assert method_looks(crowd)["somebodys_own"] == method_looks(reversed(crowd))["somebodys_own"]
+    assert len(method_looks([*crowd, "one too many"])) == 49
+
+
+SEEN_AS: dict[str, Any] = {
+    "by most": np.eye(3),
+    "with protanopia": [
+        [0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998],
+    ],
+    "with deuteranopia": [
+        [0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881],
+    ],
+    "with tritanopia": [
+        [1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900],
+    ],
+}  # fmt: skip
+"""Linear RGB to linear RGB: Machado, Oliveira and Fernandes 2009, severity 1."""
+
+
+def lab(linear: NDArray[np.float64]) -> NDArray[np.float64]:
+    """CIELAB under D65."""
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    xyz = to_xyz @ np.clip(linear, 0, 1) / [0.9505, 1, 1.089]
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize("eyes", SEEN_AS)
+def test_everybody_can_tell_the_colours(eyes: str) -> None:
+    seen = {}
+    for color in (*COLOURS, BASELINE_GREY):
+        srgb = np.array([int(color[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+        linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+        seen[color] = lab(np.asarray(SEEN_AS[eyes]) @ linear)
+    for one, other in combinations(seen, 2):
+        # 2.3 is just noticeable side by side; lines and dots are small and apart.
+        assert np.linalg.norm(seen[one] - seen[other]) > 15, f"{one} and {other} {eyes}"
+
+
+def test_figures_have_the_same_colours_as_lines() -> None:
+    script = (files("harness.report") / "static" / "figures.js").read_text()
+    assert re.findall(r"#[0-9a-f]{6}", script) == [*COLOURS, BASELINE_GREY]
 
 
 def test_the_front_is_what_nobody_beats_in_both() -> None:
@@ -71,8 +129,7 @@ def test_the_front_is_what_nobody_beats_in_both() -> None:
         "worse": (Interval(3.0), Interval(60.0)),
         "best": (Interval(4.0), Interval(70.0)),
     }
-    styles = {name: method_style(name) for name in points}
-    scatter = Scatter("t", "x", "y", points, styles, "emulated")
+    scatter = Scatter("t", "x", "y", points, method_looks(points), "emulated")
     assert scatter.front() == ["cheap", "middle", "best"]
 
 

@@ -78,7 +78,8 @@ class Watched:
             return
         last_ns, last_w, next_index = self._last
         between_s = (int(block.t_ns[0]) - last_ns) * 1e-9
-        if not dropped and block.first_index == next_index:  # or nobody counts: `lost` says so
+        # As `power.energy` has it: an LVPM skips numbers where it reads its calibration, and loses nothing.
+        if dropped == 0 or (dropped is None and block.first_index == next_index):  # then `lost` says so
             self.energy_j += between_s * (last_w + float(power_w[0])) / 2
         else:
             self.unseen_s += between_s

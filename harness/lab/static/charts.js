@@ -46,7 +46,7 @@ const labCharts = (() => {
     return plot;
   };
 
-  // A line for every emulation.
+  // A line for every emulation; of two runs those of the second are thinner.
   const curves = (place, emulations, x, y, label, yLabel) => {
     const xs = [...new Set(emulations.flatMap(e => e[x]))].filter(v => v != null).sort((a, b) => a - b);
     const at = new Map(xs.map((v, i) => [v, i]));
@@ -58,8 +58,8 @@ const labCharts = (() => {
     place.replaceChildren();
     new uPlot({
       width: place.clientWidth || 600, height: 280, scales: { x: { time: false } }, axes: axes(label, yLabel),
-      series: [{ label }, ...emulations.map(e => ({ label: `${e.method} s${e.seed}`, stroke: e.color, width: 1.8, spanGaps: true, points: { show: false } }))],
-      legend: { show: emulations.length <= 12 },
+      series: [{ label }, ...emulations.map(e => ({ label: `${e.method} s${e.seed}`, stroke: e.color, dash: e.dash, width: e.thin ? 1 : 2.4, spanGaps: true, points: { show: false } }))],
+      legend: { show: false }, // one for all charts stands above them
     }, [xs, ...data], place);
   };
 

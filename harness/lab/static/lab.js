@@ -224,9 +224,39 @@
 
   // Emulations.
   const emulationView = (ask_all, ...below) => {
+    // Six lines at once, as on a page: a seed of six methods; a name shows or hides its method.
+    const most = 6, names = make("p", { className: "tools methods" }), shown = new Map(), all = make("input", { type: "checkbox" });
+    const seeds = make("label", {}, all, " every seed");
+    const choose = emulations => {
+      for (const e of emulations) {
+        if (shown.has(e.method)) continue;
+        shown.set(e.method, shown.size < most);
+        const name = make("button", { ariaPressed: `${shown.get(e.method)}` }, figures.key(e.color, e.dash), e.method);
+        name.addEventListener("click", () => {
+          shown.set(e.method, !shown.get(e.method));
+          name.ariaPressed = `${shown.get(e.method)}`;
+          drawn();
+        });
+        names.insertBefore(name, seeds);
+      }
+      const first = new Map(); // the seed that stands for its method
+      emulations.forEach(e => { if (!(first.get(e.method) <= e.seed)) first.set(e.method, e.seed); });
+      return emulations.filter(e => shown.get(e.method) && (all.checked || e.seed === first.get(e.method)));
+    };
+    let found_now = [];
+    const drawn = () => {
+      const some = choose(found_now);
+      curves(charts[0], some, "time_s", "accuracy", "seconds", "accuracy");
+      curves(charts[1], some, "energy_j", "accuracy", "joules", "accuracy");
+      const [unit, days] = some.some(e => e.day.at(-1) > 2) ? ["days", 1] : some.some(e => e.day.at(-1) > 0.1) ? ["hours", 1 / 24] : ["seconds", 1 / 86400];
+      curves(charts[2], some.map(e => ({ ...e, when: e.day.map(d => d == null ? d : d / days) })), "when", "eligible", unit, "devices");
+      document.documentElement.dataset.lines = some.length;
+    };
+    names.append(seeds);
+    all.addEventListener("change", drawn);
     const bar = make("progress", { max: 1 }), charts = ["time", "energy", "day"].map(() => make("div", { className: "chart" }));
     const titles = ["Accuracy against time of the rounds", "Accuracy against energy, every probe counted", "Devices that could take part"];
-    main.replaceChildren(bar, ...charts.map((c, i) => make("section", {}, make("h2", { textContent: titles[i] }), c)), ...below);
+    main.replaceChildren(bar, names, ...charts.map((c, i) => make("section", {}, make("h2", { textContent: titles[i] }), c)), ...below);
     let last = "";
     every(2000, ask_all, found => {
       bar.value = found.share ?? 0;
@@ -234,10 +264,8 @@
       lead.replaceChildren(badge(found.state), ` ${found.emulations.length} of ${found.count} emulations have begun, ${Math.round(100 * (found.share ?? 0))} % of all rounds are played`, found.problems.length ? `; ${found.problems[0]}` : "");
       if (`${played}` === last) return;
       last = `${played}`;
-      curves(charts[0], found.emulations, "time_s", "accuracy", "seconds", "accuracy");
-      curves(charts[1], found.emulations, "energy_j", "accuracy", "joules", "accuracy");
-      const [unit, days] = found.emulations.some(e => e.day.at(-1) > 2) ? ["days", 1] : found.emulations.some(e => e.day.at(-1) > 0.1) ? ["hours", 1 / 24] : ["seconds", 1 / 86400];
-      curves(charts[2], found.emulations.map(e => ({ ...e, when: e.day.map(d => d == null ? d : d / days) })), "when", "eligible", unit, "devices");
+      found_now = found.emulations;
+      drawn();
       document.documentElement.dataset.drawn = last;
     });
   };
@@ -248,7 +276,7 @@
     if (found.every(f => f.emulations)) {
       emulationView(async () => {
         const now = await Promise.all(both.map(([root, run]) => ask(address(root, run))));
-        const named = now.flatMap((f, i) => f.emulations.map(e => ({ ...e, method: `${"AB"[i]}: ${e.method}` })));
+        const named = now.flatMap((f, i) => f.emulations.map(e => ({ ...e, method: `${"AB"[i]}: ${e.method}`, thin: i > 0 })));
         const shares = now.map(f => f.share ?? 0);
         return { state: now.map(f => f.state).join(", "), count: now[0].count + now[1].count, emulations: named, problems: now.flatMap(f => f.problems), share: (shares[0] + shares[1]) / 2 };
       });

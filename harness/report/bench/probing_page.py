@@ -24,7 +24,8 @@ from harness.report.bench.sections import (
     run_facts,
     traces_section,
 )
-from harness.report.charts import BASELINE_GREY, Chart, DotPlot, LineStyle, Series, StackedBars
+from harness.report.charts import Chart, DotPlot, Series, StackedBars
+from harness.report.looks import BASELINE_GREY, LineStyle
 from harness.report.page import Cell, Number, Page, Section, Table
 from harness.results.stored_run import StoredRun
 from harness.rounds.measured import PHASES, PhaseReading

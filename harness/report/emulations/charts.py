@@ -17,18 +17,8 @@ from emulator.experiments.curves import CurveAxis, MethodCurves, along
 from emulator.experiments.vanilla import AgainstVanilla
 from emulator.runs import Course
 from emulator.selectors import shown_name
-from harness.report.charts import (
-    BASELINE_GREY,
-    Band,
-    Chart,
-    DotPlot,
-    HeatMap,
-    LineStyle,
-    Scatter,
-    Series,
-    StackedBars,
-    method_style,
-)
+from harness.report.charts import Band, Chart, DotPlot, HeatMap, Scatter, Series, StackedBars
+from harness.report.looks import BASELINE_GREY, LineStyle
 from joulefleet.interval import Interval
 from joulefleet.provenance import Origin
 
@@ -81,42 +71,47 @@ class SweepPoint:
         return self.summary.vanilla.get(self.row.method)
 
 
-def accuracy_charts(runs: Runs, metric: Metric) -> list[Chart]:
+Looks = Mapping[str, LineStyle]
+"""Of all methods of a page, by `harness.report.looks.method_looks`."""
+
+
+def accuracy_charts(runs: Runs, metric: Metric, looks: Looks) -> list[Chart]:
     """Test accuracy, or what else the task is judged by, against rounds, time and energy."""
     found = []
     y_label, times = ("accuracy (%)", 100.0) if metric.share else (metric.name, 1.0)
     for axis, (title, label) in AXES.items():
         curves = along(runs, "test_accuracy", axis)
         if curves is not None:
-            found.append(_chart(curves, f"Test {metric.name} against {title}", label, y_label, times))
+            whole = f"Test {metric.name} against {title}"
+            found.append(_chart(curves, looks, whole, label, y_label, times))
     return found
 
 
-def learning_charts(runs: Runs) -> list[Chart]:
+def learning_charts(runs: Runs, looks: Looks) -> list[Chart]:
     """Reward and losses over rounds, of those methods that have them."""
     found = []
     for column, (title, label) in LEARNING.items():
         curves = along(runs, column)
         if curves is not None:
-            found.append(_chart(curves, title, "round", label, 1.0))
+            found.append(_chart(curves, looks, title, "round", label, 1.0))
     return found
 
 
-def _chart(curves: MethodCurves, title: str, x_label: str, y_label: str, scale: float) -> Chart:
+def _chart(curves: MethodCurves, looks: Looks, title: str, x_label: str, y_label: str, scale: float) -> Chart:
     series = [
         Series(
             shown_name(method),
             curve.mean * scale,
             low=curve.low * scale,
             high=curve.high * scale,
-            style=method_style(method),
+            style=looks[method],
         )
         for method, curve in curves.methods.items()
     ]
     return Chart(f"{title}; bands hold all seeds", x_label, y_label, curves.x, series, EMULATED)
 
 
-def cost_scatter(rows: Sequence[MethodRow], metric: Metric) -> Scatter:
+def cost_scatter(rows: Sequence[MethodRow], metric: Metric, looks: Looks) -> Scatter:
     """Accuracy against energy: methods on the dashed line are beaten by no other in both."""
     points = {shown_name(row.method): (row.energy_j, row.accuracy.times(row.shown_times)) for row in rows}
     name = metric.name.capitalize()
@@ -125,7 +120,7 @@ def cost_scatter(rows: Sequence[MethodRow], metric: Metric) -> Scatter:
         "energy of all devices (J), every probe counted",
         f"test {metric.name}" + " (%)" * metric.share,
         points,
-        {shown_name(row.method): method_style(row.method) for row in rows},
+        {shown_name(row.method): looks[row.method] for row in rows},
         EMULATED,
         metric.higher_is_better,
     )

@@ -33,6 +33,7 @@ from harness.report.emulations.experiment_page import (
     variant_tables,
     warnings_section,
 )
+from harness.report.looks import method_looks
 from harness.report.page import Fold, Page, Section, Table, text_of
 from joulefleet.provenance import Origin
 from joulefleet.runstore import RunRecord
@@ -95,6 +96,7 @@ def emulation_page(path: Path) -> Page:
     run, scenario = read_run(path), loaded[0].record.scenario
     variant = Variant(name=scenario.name, title=scenario.name, scenario=scenario, reductions=(OWN,))
     summary = summary_of(variant, _runs(loaded))
+    looks = method_looks(summary.runs)
     replays = [(one, replay_of(one.result)) for one in loaded]
     longest_s = max(replay.span_s for _, replay in replays)
     return Page(
@@ -104,8 +106,8 @@ def emulation_page(path: Path) -> Page:
         notes=read_notes(path),
         sections=[
             *([warnings_section(warnings)] if (warnings := [*warnings, *summary.warnings]) else []),
-            *variant_tables(summary, "Methods"),
-            variant_curves(summary),
+            *variant_tables(summary, looks, "Methods"),
+            variant_curves(summary, looks),
             _world(replays),
             *([_day(loaded)] if scenario.fleet.traces is not None and longest_s > AN_HOUR_S else []),
             _costs(summary),

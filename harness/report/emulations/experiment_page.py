@@ -26,6 +26,7 @@ from emulator.experiments.vanilla import vanilla_rows
 from emulator.selectors import shown_name
 from harness.report.emulations.answers import sweep_answers, variant_answers
 from harness.report.emulations.charts import (
+    Looks,
     accuracy_charts,
     cost_scatter,
     energy_bars,
@@ -45,6 +46,7 @@ from harness.report.emulations.tables import (
     short_cells,
     sweep_sections,
 )
+from harness.report.looks import method_looks
 from harness.report.page import Figure, Fold, Page, Section, Table
 from joulefleet.provenance import Origin
 from joulefleet.runstore import RunRecord
@@ -65,8 +67,13 @@ def experiment_page(results: ExperimentResults, run: RunRecord, notes: Sequence[
     # Where the methods' own scenarios hold one method each, the series are what the experiment is about.
     series_first = bool(series) and all(len(one.rows) < 2 for one in compared)
     sections += series if series_first else []
+    looks = method_looks(method for one in compared for method in one.runs)
     for summary in compared:
-        sections += [*variant_tables(summary), variant_curves(summary), *vanilla_sections(summary)]
+        sections += [
+            *variant_tables(summary, looks),
+            variant_curves(summary, looks),
+            *vanilla_sections(summary),
+        ]
     sections += [] if series_first else series
     answers = sweep_answers(summaries) + [
         f"{one.variant.title}: {answer}" if len(summaries) > 1 else answer
@@ -97,7 +104,7 @@ def warnings_section(warnings: Sequence[str]) -> Section:
     return Section("Before you read on", " ".join(f"{warning}." for warning in warnings))
 
 
-def variant_tables(summary: VariantSummary, title: str = "") -> list[Section]:
+def variant_tables(summary: VariantSummary, looks: Looks, title: str = "") -> list[Section]:
     """What every method reached and took; folded away, each number beside the paper's and FedAvg's."""
     title = title or summary.variant.title
     rows = sorted(summary.rows, key=_by_result)
@@ -110,7 +117,9 @@ def variant_tables(summary: VariantSummary, title: str = "") -> list[Section]:
         best,
     )
     compared = forest(rows)
-    scatter = [cost_scatter(rows, summary.metric)] if len(rows) > 1 else []  # one point compares nothing
+    scatter = (
+        [cost_scatter(rows, summary.metric, looks)] if len(rows) > 1 else []
+    )  # one point compares nothing
     figures: list[Figure] = [*scatter, *([compared] if compared else [])]
     how = f"{worded(LEGEND, summary.metric)}. {basis(summary)}."
     first = Section(title, charts=figures, tables=[costs], small_print=how)
@@ -174,7 +183,7 @@ def vanilla_sections(summary: VariantSummary) -> list[Section]:
     return [Section(title, f"{VANILLA_NOTE}.", tables=[table])] if rows else []
 
 
-def variant_curves(summary: VariantSummary) -> Section:
+def variant_curves(summary: VariantSummary, looks: Looks) -> Section:
     """How it went: curves, where the energy went; who was chosen, and the numbers, folded away."""
     # The best first: a chart begins with six lines.
     runs = {row.method: summary.runs[row.method] for row in sorted(summary.rows, key=_by_result)}
@@ -182,14 +191,16 @@ def variant_curves(summary: VariantSummary) -> Section:
     return Section(
         f"{summary.variant.title}: curves",
         small_print=f"Unlike the paper: {summary.reductions}. Click a name below a chart to hide its line.",
-        charts=[*accuracy_charts(runs, summary.metric), energy_bars(found)],
+        charts=[*accuracy_charts(runs, summary.metric, looks), energy_bars(found)],
         folds=[
             Fold(
                 "Energy, fairness and drop-outs in numbers",
                 tables=[energy_table("method", found), fairness_table(found), dropped_table(found)],
             ),
             Fold("Who was chosen", "and how often", [selection_map(runs)]),
-            Fold("Reward and loss", "of the rounds and of the learned selectors", learning_charts(runs)),
+            Fold(
+                "Reward and loss", "of the rounds and of the learned selectors", learning_charts(runs, looks)
+            ),
         ],
     )
 

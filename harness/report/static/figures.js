@@ -1,8 +1,8 @@
 // Figures without a canvas: heat map, stacked bars, dots with intervals. Plain elements, so that they print and scale as text does.
 const figures = (() => {
   "use strict";
-  // Okabe and Ito's colours, as in charts.py; lines that stand for a method bring their own.
-  const strokes = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f8c99"];
+  // As in looks.py; lines that stand for a method bring their own.
+  const strokes = ["#0072b2", "#d55e00", "#009e73", "#e40048", "#e69f00", "#56b4e9", "#a03ce0", "#7f8c99"];
   const colorOf = (item, i) => item.color || strokes[i % strokes.length];
   const make = (place, name, className, text = "") => {
     const element = document.createElement(name);
@@ -105,6 +105,19 @@ const figures = (() => {
     return place.appendChild(element);
   };
 
+  // Methods that share a colour differ in their dashes; as points in their shape, numbered as the dashes are.
+  const shapes = [
+    "M-6 0A6 6 0 1 0 6 0A6 6 0 1 0 -6 0Z", "M-5.5 -5.5H5.5V5.5H-5.5Z", "M0 -7L7 5.5H-7Z", "M0 -7.5L7.5 0L0 7.5L-7.5 0Z",
+    "M0 7L7 -5.5H-7Z", "M-2.2 -7H2.2V-2.2H7V2.2H2.2V7H-2.2V2.2H-7V-2.2H-2.2Z",
+  ];
+  // What stands before a line's name: a piece of it.
+  const key = (color, dash) => {
+    const picture = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    Object.entries({ class: "key", width: 46, height: 10 }).forEach(([name, value]) => picture.setAttribute(name, value));
+    svg(picture, "line", { x1: 1, x2: 45, y1: 5, y2: 5, stroke: color, "stroke-width": 3, "stroke-dasharray": (dash || []).join(" ") });
+    return picture;
+  };
+
   // Points with intervals in both directions; a line through those that no other beats.
   const scatter = (place, chart) => {
     place.classList.add("plain");
@@ -139,9 +152,7 @@ const figures = (() => {
       const [x, xl, xh] = p.x, [y, yl, yh] = p.y, color = p.color;
       if (xl != null) svg(picture, "line", { x1: px(xl), x2: px(xh), y1: py(y), y2: py(y), stroke: color, class: "reach" });
       if (yl != null) svg(picture, "line", { x1: px(x), x2: px(x), y1: py(yl), y2: py(yh), stroke: color, class: "reach" });
-      // Methods that share a colour differ in their dashes; as points they are hollow.
-      const look = p.dashed ? { fill: "var(--paper)", stroke: color, "stroke-width": 3, r: 5 } : { fill: color, r: 6 };
-      const dot = svg(picture, "circle", { cx: px(x), cy: py(y), ...look });
+      const dot = svg(picture, "path", { d: shapes[p.shape], transform: `translate(${px(x)} ${py(y)})`, fill: color, class: "point" });
       svg(dot, "title", {}, `${p.label}: ${number(x)}, ${number(y)}`);
       const at = Math.max(py(y) + 4, lowest + 15);
       lowest = at;
@@ -150,5 +161,5 @@ const figures = (() => {
     });
   };
 
-  return { strokes, colorOf, draw: { heat, stack, dots, scatter } };
+  return { strokes, colorOf, key, draw: { heat, stack, dots, scatter } };
 })();

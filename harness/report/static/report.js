@@ -14,7 +14,10 @@
   const axisWith = more => ({
     stroke: css("--soft"), grid: { stroke: css("--line"), width: 0.7 }, ticks: { stroke: css("--line") }, values: marked, ...more,
   });
-  const legend = { markers: { dash: (u, i) => ((u.series[i].dash || []).length ? "dotted" : "solid") } };
+  // The legend shows each line as it is drawn: colours are used again with other dashes.
+  const keys = (plot, series) => plot.root.querySelectorAll(".u-legend .u-marker").forEach((marker, i) => {
+    if (i) marker.replaceChildren(figures.key(colorOf(series[i - 1], i - 1), series[i - 1].dash));
+  });
   const MOST_LINES = 6; // more at once cannot be told apart; the legend shows the others on a click
   const tints = ["rgba(11,110,143,.13)", "rgba(194,87,26,.13)", "rgba(91,140,42,.13)", "rgba(123,63,168,.13)"];
   const charts = JSON.parse(document.getElementById("charts").textContent);
@@ -255,7 +258,7 @@
     const options = {
       width: place.clientWidth, height: 280,
       scales: { x: { time: false }, y: hasBars || hasRibbons ? { range: rangeWith(chart) } : {} },
-      legend,
+      legend: { markers: { width: 0 } },
       axes: [
         axisWith({ label: chart.xLabel, ...(whole ? { incrs: [1, 10, 100, 1e3, 1e4, 1e5, 1e6].flatMap(p => [p, 2 * p, 5 * p]) } : {}) }),
         axisWith({ label: chart.yLabel, size: 60 }),
@@ -273,6 +276,7 @@
       ],
     };
     const plot = new uPlot(options, chart.data, place);
+    keys(plot, chart.series);
     const hidden = chart.series.length - MOST_LINES;
     if (hidden > 0) {
       const note = document.createElement("p");
