@@ -1,7 +1,7 @@
 """The vendor's firmware, in a simulator of its chip, on the USB bus of a real kernel, enumeration included.
 
-Needs the images (``JOULEFLEET_MONSOON_FIRMWARE``, docs/emulated-meters.md) beside the guest. Nothing marks such
-a unit as emulated: it is the vendor's program.
+Needs the images (``JOULEFLEET_MONSOON_FIRMWARE``, docs/emulated-meters.md) beside the guest. Nothing marks
+such a unit as emulated: it is the vendor's program.
 """
 
 from __future__ import annotations
