@@ -44,7 +44,7 @@ campaign: $(VENV)/.dev-installed $(VENV)/.peers-installed  ## the full counts; t
 	@CI=true tests/install-system-parts real-usb
 	CI=true JOULEFLEET_CAMPAIGN=full $(BIN)/python -m pytest -m campaign --timeout 7200 $(PYTEST_ARGS)
 
-# A guest is built once (some minutes, 1.2 GB outside the tree; docs/power.md), then takes under ten minutes.
+# A guest is built once (some minutes, 1.2 GB outside the tree; docs/emulated-meters.md), then takes under ten minutes.
 real-usb: $(VENV)/.dev-installed  ## our drivers on a real Linux kernel in QEMU; the record goes to docs/results/
 	@CI=true tests/install-system-parts real-usb
 	CI=true JOULEFLEET_CAMPAIGN=full $(BIN)/python -m pytest tests/kernel -m campaign --timeout 2700 $(PYTEST_ARGS)

@@ -1,8 +1,8 @@
 """How a training split is shared among the devices. Everything follows from (name, options, seed).
 
 The paper's "p_k ~ Dir_N" can be read in two ways with opposite results, so both are here under their own
-names (item A22 of ``docs/selectors.md``): ``dir_client`` draws each device's label ratios, ``dir_class`` each
-label's split over the devices.
+names (item A22 of ``docs/selectors-notes.md``): ``dir_client`` draws each device's label ratios,
+``dir_class`` each label's split over the devices.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from emulator.scenario.model import Scenario
 from emulator.selectors.registry import SELECTORS
 
 FORWARD = 1 / 3
-"""Of a training step, as the emulator charges it (docs/emulator.md)."""
+"""Of a training step, as the emulator charges it (docs/rounds.md)."""
 
 SAMPLES_PER_CPU_S = {
     "mnist-lenet5": 11_200.0,

@@ -1,6 +1,6 @@
 """Which reading of the paper a run took, for every place where it can be read in several ways.
 
-The items are those of ``docs/selectors.md`` (A1 to A36).
+The items are those of ``docs/selectors-notes.md`` (A1 to A36).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""R_T and R_E of a round under every probe accounting (`docs/selectors.md`, items A3 to A5).
+"""R_T and R_E of a round under every probe accounting (`docs/selectors-notes.md`, items A3 to A5).
 
 ============== ========================================== ===============================================
 accounting     R_T                                        R_E

@@ -1,4 +1,4 @@
-"""T and E where the scenario does not give them (`docs/selectors.md`, item A15).
+"""T and E where the scenario does not give them (`docs/selectors-notes.md`, item A15).
 
 By rule ``feasible`` they are a quantile of what rounds of random devices take under the same protocol, probes
 included: what a method can keep and can exceed. ``best_30`` asks for rounds among the best 30 % of the

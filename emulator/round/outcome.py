@@ -37,7 +37,7 @@ FAILURES = frozenset({Fate.LEFT, Fate.DEADLINE, Fate.DIVERGED})
 
 
 class Accounting(StrEnum):
-    """Whose probes count in R_T and R_E; `docs/selectors.md`, items A3 to A5."""
+    """Whose probes count in R_T and R_E; `docs/selectors-notes.md`, items A3 to A5."""
 
     HONEST = "honest"
     """Every candidate's download and probe epoch."""

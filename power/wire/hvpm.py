@@ -190,7 +190,7 @@ class HvpmDecoder:
         last = tick + packets.observations - 1
         message = "packets with the over-current or thermal flag: the unit has cut the output off"
         self._findings.add_each("over_current", Severity.ERROR, message, tick[over], last[over])
-        # The firmware's counter stops there (docs/power.md), so it no longer shows what is lost.
+        # The firmware's counter stops there (docs/emulated-meters.md), so it no longer shows what is lost.
         full = (packets.dropped == NO_COUNT_YET) & (tick >= SETTLING_OBSERVATIONS)
         message = (
             "the unit's count of dropped samples is at its end: losses and times behind it are not known"

@@ -48,7 +48,7 @@ class LvpmDecoder:
     samples as its neighbours. A skip is believed once the packet behind it is followed by its successor, a
     calibration unlike those before once the next one agrees: an 8-bit sum lets damage through. The rows of a
     calibration in the stream take the place of samples, so a block ends there, but nothing was lost.
-    (Firmware 20 does it so, see ``docs/power.md``.)
+    (Firmware 20 does it so, see ``docs/emulated-meters.md``.)
 
     Both counters turn, so a loss may be larger than they show. Then reads stay late by as much: from the
     first late one on samples are held back until it is clear how many turns there were (0.2 s); these are

@@ -46,7 +46,7 @@ def test_the_recipe_for_notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     time.sleep(1)  # the names of runs tell seconds
     with start(Path("emulations"), index, "") as started:
         played = play(started, index)
-    line, program = re.findall(r"```python\n(.*?)```", ON_DISK, re.DOTALL)
+    program, line = re.findall(r"```python\n(.*?)```", ON_DISK, re.DOTALL)
     found: dict[str, Any] = {}
     exec(program, found)  # the page's own words
     assert len(found["found"].results) == 4
@@ -61,7 +61,7 @@ def test_the_recipe_for_notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_every_column_of_a_comparison(tmp_path: Path) -> None:
     for seed in (0, 1):
         run(SMALL, seed=seed, out=tmp_path)
-    text = (REPOSITORY / "docs" / "selectors.md").read_text(encoding="utf-8")
+    text = (REPOSITORY / "docs" / "comparing.md").read_text(encoding="utf-8")
     header, _ = rows(compare_emulations([tmp_path], target=0.0).comparison, "time_to_target_s")
     for title in header[1:]:
         column = re.sub(r"^vs .*", "vs NAME", title).removesuffix(" s")
@@ -74,7 +74,8 @@ def test_where_presets_live() -> None:
 
 
 def test_what_the_code_points_to_is_there() -> None:
-    items = set(re.findall(r"\bA\d+\b", (REPOSITORY / "docs" / "selectors.md").read_text(encoding="utf-8")))
+    notes = (REPOSITORY / "docs" / "selectors-notes.md").read_text(encoding="utf-8")
+    items = set(re.findall(r"\bA\d+\b", notes))
     for file in (REPOSITORY / "emulator").rglob("*.py"):
         text = file.read_text(encoding="utf-8")
         for page in re.findall(r"\b(?:docs/)?[\w/-]+\.md\b", text):

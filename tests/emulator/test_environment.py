@@ -110,7 +110,7 @@ def test_what_is_no_action_is_refused(kind: Any, action: list[Any], said: str) -
 
 
 def test_the_loop_of_the_page_runs_and_learns_something() -> None:
-    page = (REPOSITORY / "docs" / "emulator.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "reinforcement-learning.md").read_text(encoding="utf-8")
     (loop,) = re.findall(r"```python\n(import gymnasium.*?)```", page, re.DOTALL)
     found: dict[str, Any] = {}
     exec(loop, found)  # the page's own words

@@ -14,5 +14,5 @@ def images() -> Path:
     """The folder with the vendor's images. They are not ours to distribute, so CI has none either."""
     folder = firmware_folder()
     if folder is None:
-        pytest.skip(f"{VARIABLE} is not set: this test needs the vendor's firmware images (docs/power.md)")
+        pytest.skip(f"{VARIABLE} is not set: needs the vendor's firmware images (docs/emulated-meters.md)")
     return folder

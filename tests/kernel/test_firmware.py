@@ -1,7 +1,7 @@
 """The vendor's firmware, in a simulator of its chip, on the USB bus of a real kernel, enumeration included.
 
-Needs the images (``JOULEFLEET_MONSOON_FIRMWARE``, docs/power.md) beside the guest. Nothing marks such a unit
-as emulated: it is the vendor's program.
+Needs the images (``JOULEFLEET_MONSOON_FIRMWARE``, docs/emulated-meters.md) beside the guest. Nothing marks
+such a unit as emulated: it is the vendor's program.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def test_an_hvpm_with_its_own_firmware(
 ) -> None:
     images = firmware_folder()
     if images is None:
-        pytest.skip(f"{VARIABLE} is not set: this test needs the vendor's firmware images (docs/power.md)")
+        pytest.skip(f"{VARIABLE} is not set: needs the vendor's firmware images (docs/emulated-meters.md)")
     with HvpmOnUsb(Hvpm(images, RELEASES[32], Load(CURRENT_A, VOLTAGE_V)), NEVER_LATE) as unit:
         gadget = FirmwareUsb(unit)
         serial = unit.control(ControlRequest(0x80, 6, 0x0303, 0x0409, 255, b""))[2:].decode("utf-16-le")

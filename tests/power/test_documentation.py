@@ -1,4 +1,4 @@
-"""`docs/power.md` says what the code does: the drivers' options, the signals, its program."""
+"""What `docs/power.md`, `emulated-meters.md` and `recordings.md` say of options, signals and Python is so."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from power.wire.ina219.csv_rows import CsvFormat
 from tests.conftest import REPOSITORY
 from tests.power.synthetic import block, write_recording
 
-PAGE = (REPOSITORY / "docs" / "power.md").read_text(encoding="utf-8")
+POWER, EMULATED, RECORDINGS = (
+    (REPOSITORY / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    for name in ("power", "emulated-meters", "recordings")
+)
 
 OPTIONS = {
     "monsoon-lvpm": LvpmOptions,
@@ -35,18 +38,18 @@ OPTIONS = {
 @pytest.mark.parametrize("kind", OPTIONS)
 def test_every_option_of_a_driver_with_its_default(kind: str) -> None:
     model: type[BaseModel] = OPTIONS[kind]
-    section = PAGE[PAGE.index("### Options of the drivers") :]
+    section = POWER[POWER.index("## Options of the drivers") :]
     rows = section[section.index(f"| `{kind}` |") :]
     for name, field in model.model_fields.items():
         (shown,) = re.findall(rf"^\| [^|]*\| `{name}` \| ([^|]*) \|", rows, re.MULTILINE)[:1]
         text = "none" if field.default is None else str(field.default).lower()
         assert shown.strip("`").lower() in (text, text.removesuffix(".0")), name
     for csv_format in CsvFormat:
-        assert f"`{csv_format.value}`" in PAGE
+        assert f"`{csv_format.value}`" in POWER
 
 
 def test_every_signal() -> None:
-    rows = re.findall(r"^\| `((\w+):[^`]*)` \|.*\| (.*) \|$", PAGE, re.MULTILINE)
+    rows = re.findall(r"^\| `((\w+):[^`]*)` \|.*\| (.*) \|$", EMULATED, re.MULTILINE)
     assert [kind for _, kind, _ in rows] == list(_SIGNALS)
     for example, kind, settings in rows:
         for name in set(_SIGNALS[kind]) - {"voltage"}:
@@ -56,8 +59,10 @@ def test_every_signal() -> None:
 
 
 def test_commands_are_spelt_as_they_are() -> None:
-    for line in re.findall(r"^joulefleet meter (.*)$", PAGE, re.MULTILINE):
-        words = line.split("#")[0].split()
+    pages = (POWER + EMULATED + RECORDINGS).replace(" \\\n", "")
+    (meter_options,) = re.findall(r'^METER="(.*)"$', pages, re.MULTILINE)
+    for line in re.findall(r"^joulefleet meter (.*)$", pages, re.MULTILINE):
+        words = line.replace("$METER", meter_options).split("#")[0].split()
         command = meter.commands[words[0]]
         known = {option for parameter in command.params for option in parameter.opts}
         assert {word for word in words if word.startswith("--")} <= known, line
@@ -67,7 +72,7 @@ def test_commands_are_spelt_as_they_are() -> None:
 
 def test_the_program_runs(tmp_path: Path) -> None:
     write_recording(tmp_path / "first", [block([0.5] * 2500)])
-    (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (program,) = re.findall(r"```python\n(.*?)```", RECORDINGS, re.DOTALL)
     program += "assert abs(peak_w - 2.0) < 1e-6\n"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -61,7 +61,9 @@ def test_the_base_install_and_its_tests_on_debian_13(
 ) -> None:
     shutil.copytree(copied_tree, root / "root/tree")
     shutil.copy(next(built.glob("*.whl")), root / "root")
-    environment = {name: value for name, value in os.environ.items() if name != "PIP_FIND_LINKS"}
+    # The counts are those of `make test`: its limits of time do not hold for full ones.
+    left_out = {"PIP_FIND_LINKS", "JOULEFLEET_CAMPAIGN", "JOULEFLEET_DATA"}
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
     done = subprocess.run(
         ["chroot", str(root), "bash", "-c", INSIDE],
         env={**environment, "HOME": "/root", "LANG": "C.UTF-8", "CI": ""},

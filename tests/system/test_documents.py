@@ -68,6 +68,21 @@ def test_every_decision_is_listed_once() -> None:
     assert sorted(listed) == sorted(page.name for page in folder.glob("0*.md"))
 
 
+def test_a_replaced_decision_says_so_and_so_does_its_successor() -> None:
+    folder = REPOSITORY / "docs" / "decisions"
+    begins = {page.name[:4]: page.read_text("utf-8").split("\n**")[0] for page in folder.glob("0*.md")}
+    listed = re.findall(r"^- \[(\d{4})\].* \((?:in part )?(?:replaced|extended) by (.*)\)$",
+                        (folder / "README.md").read_text("utf-8"), re.MULTILINE)  # fmt: skip
+    said = {(old, new) for old, text in begins.items() for new in re.findall(r" by .*?\[ADR-(\d{4})", text)}
+    for old, successors in listed:
+        for new in successors.split(", "):
+            assert f"ADR-{new}" in begins[old]
+            assert f"ADR-{old}" in begins[new]
+            said.discard((old, new))
+    assert listed
+    assert said == set(), "not in the list"
+
+
 @pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.stem)
 def test_a_page_of_results_begins_with_what_was_found(page: Path) -> None:
     title, rest = page.read_text(encoding="utf-8").split("\n", 1)

@@ -20,7 +20,7 @@ METHODS = (
     "no_probe",
 )  # fmt: skip
 LONG = 200
-"""Learning from scratch is said to need 70 to 200 rounds; the paper has 50 (docs/selectors.md, A26)."""
+"""Learning from scratch is said to need 70 to 200 rounds; the paper has 50 (docs/selectors-notes.md, A26)."""
 
 
 def variant_plans(preset: Preset) -> list[VariantPlan]:

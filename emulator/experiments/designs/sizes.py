@@ -14,7 +14,7 @@ SPLITS = {
     "dir-client": "non-IID, Dirichlet per device (dir_client)",
     "dir-class": "non-IID, Dirichlet per label (dir_class)",
 }
-"""The paper's "p_k ~ Dir_N" has two readings with opposite results (docs/selectors.md, A22): here both."""
+"""The paper's "p_k ~ Dir_N" has two readings with opposite results (docs/selectors-notes.md, A22): both."""
 
 TASKS = {
     "mnist-lenet5": "MNIST, LeNet-5",

@@ -1,8 +1,8 @@
 """Learning while it runs, from whole rounds: TD error of the joint value, rank loss, demonstrations.
 
 Equations (2) to (5) of the FedRank paper over its profiler cache; FedMarl uses the TD part alone. What the
-equations leave open or get wrong is resolved as the options say; ``docs/selectors.md``, items A7 to A10 and
-A18 to A21.
+equations leave open or get wrong is resolved as the options say; ``docs/selectors-notes.md``, items A7 to
+A10 and A18 to A21.
 """
 
 from __future__ import annotations

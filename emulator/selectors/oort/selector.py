@@ -74,7 +74,7 @@ class Oort(Selector):
         "T as a percentile of durations; scores normalised before the uncertainty term"
     )
     needs: ClassVar[frozenset[str]] = frozenset({"capability_s", "comm_s", "epoch_s", "loss_rms"})
-    # Those of the default mode; the others' stand in docs/selectors.md.
+    # Those of the default mode; the others' stand in docs/selectors-notes.md.
     option_defaults: ClassVar[Mapping[str, Any]] = asdict(DEFAULTS["paper"])
 
     def __init__(self, *, mode: str = "paper", **options: float) -> None:
