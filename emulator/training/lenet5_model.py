@@ -197,7 +197,7 @@ class _PooledConvolution:
         shape = (5 * row, 2 * outputs)
         whole = 2 * outputs % 16 == 0
         self._gradient = self._weight.new_zeros(shape) if whole else self._weight.new_zeros(shape[::-1]).t()
-        pieces = self._gradient.unflatten(1, (2, outputs)).unflatten(0, (5, inputs, _COLUMNS))
+        pieces = self._gradient.view(5, inputs, _COLUMNS, 2, outputs)
         self._left, self._right = (pieces[:, :, b : b + 5, b].permute(3, 1, 0, 2) for b in (0, 1))
 
     def forward(self, layer: _Layer) -> None:
