@@ -25,8 +25,9 @@ from joulefleet.interval import Interval
 
 HERE = Path(__file__).parent
 FIGURE = HERE / "budget.svg"
-DATA, OTHERS = "budget-digits", "budget-others"
+DATA, OTHERS, MNIST = "budget-digits", "budget-others", "budget-mnist"
 WORLDS = {"digits-static": "where nothing moves", "digits-dir-client": "among people"}
+WEEK = "mnist-week"
 CONTROL, BASELINE = "no_probe", "fedavg"
 TO_TARGET = ("energy_to_target_j", "time_to_target_s")
 STATIC, PEOPLE = WORLDS
@@ -37,6 +38,7 @@ CHANGED = (
         for world in (PEOPLE, STATIC)
         for other in ("fedrank_frozen", STILL, "fedrank_literal", "oort", BASELINE)
     ),
+    *((WEEK, other, WEEK, "fedrank") for other in ("fedrank_literal", "oort", BASELINE)),
     *((f"{STATIC}-{m}", "fedrank", STATIC, "fedrank") for m in ("m15", "m100")),
     (f"{STATIC}-printed", "fedrank_literal", STATIC, "fedrank"),
     (f"{STATIC}-m15", "fedrank", STATIC, CONTROL),
@@ -252,6 +254,7 @@ def main() -> None:
     for scenario in WORLDS:
         sys.stdout.write(f"\n{table(scenario)}\n")
     sys.stdout.write(f"\n{table(STATIC, OTHERS)}\n\n{pairs()}\n\n{penalties()}\n")
+    sys.stdout.write(f"\n{table(WEEK, MNIST)}\n\n{pairs(MNIST)}\n\n{penalties(MNIST)}\n")
     FIGURE.write_text(figure(), encoding="utf-8")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.profiles.exchange import COLUMNS, export_profiles, import_profile
+from harness.profiles.exchange import COLUMNS, export_profiles, import_profiles
 from harness.profiles.library import Stored
 from joulefleet.errors import StorageError
 from joulefleet.provenance import Origin, Provenance
@@ -113,7 +113,7 @@ def test_what_is_imported_claims_no_more_than_it_can_prove(
     foreign = spread().model_copy(update={"provenance": Provenance.model_validate(facts)})
     save_profile(foreign, tmp_path / "foreign.json")
     sealed = load_profile(tmp_path / "foreign.json").content_sha256
-    stored = import_profile(tmp_path / "foreign.json", tmp_path)
+    (stored,) = import_profiles([tmp_path / "foreign.json"], tmp_path)
     assert stored.path is not None
     kept = load_profile(stored.path)
     assert (kept.origin, stored.profile.origin) == (origin, origin)
@@ -123,5 +123,5 @@ def test_what_is_imported_claims_no_more_than_it_can_prove(
 
 def test_what_was_never_sealed_is_imported_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "hand.json").write_text(spread().model_dump_json(exclude={"content_sha256"}))
-    stored = import_profile(tmp_path / "hand.json", tmp_path)
+    (stored,) = import_profiles([tmp_path / "hand.json"], tmp_path)
     assert "imported from hand.json, never sealed" in stored.profile.provenance.basis
