@@ -27,7 +27,8 @@ from benchmarks.suite.report import page
 from benchmarks.suite.runner import names, run_in_child
 from joulefleet.config import validate
 from joulefleet.errors import JoulefleetError
-from joulefleet.records import read_json, write_atomic, write_record
+from joulefleet.files import write_atomic
+from joulefleet.records import read_json, write_record
 
 FINISHED = ".finished"
 """In the folder of the results: every module has been run; the next run begins anew."""

@@ -16,7 +16,7 @@ from harness.results.tables import JobCapture, epoch_table
 from harness.rounds.record import FEDERATION, PROBING
 from harness.rounds.session import RunOutputs
 from joulefleet.errors import ConfigError
-from joulefleet.records import write_atomic
+from joulefleet.files import write_atomic
 from joulefleet.runstore.notes import read_notes
 from joulefleet.runstore.run import read_run
 

@@ -15,7 +15,8 @@ from device_agents.onnx_export.step import export_step
 from device_agents.workloads.models import MODELS
 from device_agents.workloads.tasks import batch_sizes
 from joulefleet.errors import ConfigError
-from joulefleet.records import canonical_json, file_sha256, storage_error, write_atomic
+from joulefleet.files import file_sha256, storage_error, write_atomic
+from joulefleet.records import canonical_json
 
 if TYPE_CHECKING:
     from device_agents.workloads.tasks import Task

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulefleet.errors import DeviceError
-from joulefleet.records import write_atomic
+from joulefleet.files import write_atomic
 
 if TYPE_CHECKING:
     import paramiko

@@ -23,7 +23,7 @@ from device_agents.transport.base import (
     too_slow,
 )
 from joulefleet.errors import DeviceError, DeviceUnreachable
-from joulefleet.records import storage_error, write_atomic
+from joulefleet.files import storage_error, write_atomic
 
 HANG_UP_S = 3.0
 """How long a command may take to end after its input has ended."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from emulator.data.model import DataSet
 from joulefleet.errors import StorageError
-from joulefleet.records import cache_folder
+from joulefleet.files import cache_folder
 from joulefleet.registry import Registry
 from joulefleet.seeds import generator
 

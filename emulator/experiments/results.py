@@ -21,7 +21,8 @@ from emulator.runs.software import OTHER_SOFTWARE
 from emulator.runs.tables import log_columns
 from joulefleet.config import ClosedModel, validate
 from joulefleet.errors import DataQualityError
-from joulefleet.records import new_folder, read_json, read_record, write_record
+from joulefleet.files import new_folder
+from joulefleet.records import read_json, read_record, write_record
 from joulefleet.runstore import read_table
 from joulefleet.runstore.columns import Columns
 from joulefleet.runstore.run import read_run

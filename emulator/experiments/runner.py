@@ -21,7 +21,8 @@ from emulator.runs.software import check_software, note_accepted, source_facts
 from emulator.scenario.model import Scenario
 from emulator.training.choose import best_for
 from joulefleet.errors import ConfigError, DataQualityError, StorageError
-from joulefleet.records import new_folder, read_record, write_record
+from joulefleet.files import new_folder
+from joulefleet.records import read_record, write_record
 from joulefleet.runstore import Run, RunStatus, RunStore
 
 KIND = "experiment"

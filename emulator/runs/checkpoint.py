@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from joulefleet.budgets import npz_arrays, parse_json
 from joulefleet.errors import ConfigError, StorageError
+from joulefleet.files import file_sha256, write_atomic
 from joulefleet.provenance import Sha256
-from joulefleet.records import StoredRecord, file_sha256, read_record, write_atomic, write_record
+from joulefleet.records import StoredRecord, read_record, write_record
 from joulefleet.runstore.folder import InsidePath
 
 FOLDER = "checkpoint"

@@ -23,7 +23,7 @@ from emulator.fleet.variation import Registration, Variation
 from emulator.fleet.world import World
 from emulator.scenario.model import FleetSection, LogSd, NetworkSection, TracesSection
 from joulefleet.errors import ConfigError
-from joulefleet.records import scratch_folder
+from joulefleet.files import scratch_folder
 from joulefleet.seeds import stream_entropy
 from power import DeviceProfile, load_profile
 from power.reference import Family, TaskFacts, reference_facts

@@ -13,7 +13,8 @@ from emulator.runs.result import is_finished
 from emulator.runs.software import check_software, note_accepted, source_facts
 from emulator.scenario.code import check_code
 from joulefleet.errors import ConfigError, StorageError
-from joulefleet.records import file_sha256, read_record, write_record
+from joulefleet.files import file_sha256
+from joulefleet.records import read_record, write_record
 from joulefleet.runstore import Run, RunStatus, RunStore
 from joulefleet.runstore.run import read_run
 

@@ -21,8 +21,8 @@ from emulator.fleet.motion import MOTION
 from emulator.round.outcome import COSTS, Accounting, Fate, RoundOutcome
 from emulator.runs.replay.devices import DEVICES, devices_schema
 from joulefleet.errors import StorageError
+from joulefleet.files import new_file
 from joulefleet.provenance import Origin
-from joulefleet.records import new_file
 from joulefleet.runstore import Run, TableWriter, iter_batches, read_table
 from joulefleet.runstore.columns import Columns
 from joulefleet.runstore.table import PARQUET_SUFFIX, STREAM_SUFFIX, table_path

@@ -18,7 +18,7 @@ from emulator.runs.emulation import emulate
 from emulator.runs.planning import EmulationPlan, P, PlannedEmulation
 from emulator.runs.result import EMULATION_FILE, Result, is_finished, load_result
 from joulefleet.errors import ConfigError, DamagedEmulation, JoulefleetError, NobodyLeft
-from joulefleet.records import scratch_folder, write_atomic
+from joulefleet.files import scratch_folder, write_atomic
 from joulefleet.runstore import Run, RunStore
 from joulefleet.runstore.folder import stays_inside
 

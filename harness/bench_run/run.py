@@ -30,7 +30,7 @@ from harness.rounds.session import (
     texts,
 )
 from joulefleet.errors import ConfigError, JoulefleetError
-from joulefleet.records import storage_error
+from joulefleet.files import storage_error
 from joulefleet.runstore import Run
 
 KIND = "bench"

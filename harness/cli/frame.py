@@ -259,7 +259,7 @@ def _describe(error: BaseException) -> tuple[str, str, str, int]:
         hint = f"`{place} --help`" if isinstance(error, click.UsageError) else ""
         return name, error.format_message(), hint, EXIT_USAGE
     if isinstance(error, OSError) and error.errno is not None:
-        from joulefleet.records import storage_error
+        from joulefleet.files import storage_error
 
         refused = storage_error(Path(str(error.filename or "a file")), error)
         return type(refused).__name__, refused.message, refused.hint, refused.exit_code

@@ -13,8 +13,8 @@ import click
 from harness.cli.frame import Command, Output
 from harness.cli.terminal import echo
 from joulefleet.errors import ConfigError
+from joulefleet.files import cache_folder, write_atomic
 from joulefleet.install_hint import install_hint
-from joulefleet.records import cache_folder, write_atomic
 
 
 @click.command("lab", cls=Command)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.bench_run.run import BenchFiles, read_bench_files
-from joulefleet.records import write_atomic
+from joulefleet.files import write_atomic
 from power.emulated import EmulatorOptions, EmulatorProcess
 
 

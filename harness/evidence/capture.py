@@ -16,8 +16,9 @@ from harness.evidence.first_epoch import with_disguised
 from harness.evidence.unaccounted import Unaccounted, unaccounted
 from joulefleet.config import ClosedModel, sentence
 from joulefleet.errors import DataQualityError, JoulefleetError, describe
+from joulefleet.files import file_sha256, storage_error
 from joulefleet.provenance import Provenance, Sha256, SourceRef
-from joulefleet.records import StoredRecord, file_sha256, read_record, storage_error, write_record
+from joulefleet.records import StoredRecord, read_record, write_record
 from joulefleet.runstore import SalvageReport, read_journal, read_table, salvage_run
 from joulefleet.runstore.columns import Columns
 from power import Finding

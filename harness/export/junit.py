@@ -13,8 +13,8 @@ from harness.results.gate import GateCheck, Outcome
 from harness.results.overview import JobLine
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
+from joulefleet.files import write_atomic
 from joulefleet.printable import printable
-from joulefleet.records import write_atomic
 from joulefleet.runstore import read_journal
 
 SKIPPED = {

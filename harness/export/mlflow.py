@@ -21,7 +21,7 @@ from typing import Any
 
 from harness.export.curves import Curves, Point, RunCurves, run_curves
 from harness.results.stored_run import StoredRun
-from joulefleet.records import new_folder
+from joulefleet.files import new_folder
 
 _NOT_A_NAME = re.compile(r"[^\w./ :-]", re.ASCII)
 """Characters that MLflow does not allow in names of metrics, parameters and tags."""

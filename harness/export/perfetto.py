@@ -19,7 +19,7 @@ from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
 from joulefleet import __version__
 from joulefleet.errors import DataQualityError
-from joulefleet.records import write_atomic
+from joulefleet.files import write_atomic
 from power.energy import WindowEnergy
 
 MAX_COUNTER_EVENTS = 400_000

@@ -20,7 +20,7 @@ from typing import Any
 from harness.inventory import Inventory, Login, load_inventory
 from joulefleet.budgets import RECORD_BYTES, parse_json, read_bounded
 from joulefleet.errors import DataQualityError, JoulefleetError, StorageError
-from joulefleet.records import new_folder
+from joulefleet.files import new_folder
 from joulefleet.runstore.run import read_run
 from joulefleet.runstore.table import PARQUET_SUFFIX, STREAM_SUFFIX, iter_batches
 

@@ -16,8 +16,9 @@ from harness.results.decimate import decimate
 from harness.results.emulations import JoinedTable
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture, RunTable
+from joulefleet.files import new_folder, storage_error
 from joulefleet.printable import CsvWriter
-from joulefleet.records import canonical_json, new_folder, storage_error
+from joulefleet.records import canonical_json
 
 MAX_ROWS = 1_000_000
 """A worksheet of a spreadsheet holds 1,048,576 rows (Microsoft: Excel specifications and limits)."""

@@ -12,8 +12,8 @@ from pathlib import Path
 from harness.export.curves import Curves, RunCurves, run_curves
 from harness.results.stored_run import StoredRun
 from joulefleet.errors import MissingExtra
+from joulefleet.files import new_folder
 from joulefleet.install_hint import install_hint
-from joulefleet.records import new_folder
 
 EVENTS_FILE = "events.out.tfevents.0.joulefleet"
 """TensorBoard reads what has ``tfevents`` in its name."""

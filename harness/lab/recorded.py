@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.lab.bench import trace_data
 from joulefleet.errors import JoulefleetError, StorageError
-from joulefleet.records import cache_folder, new_file
+from joulefleet.files import cache_folder, new_file
 from power import measure_energy
 from power.recording import (
     RECORDING_FILE,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from harness.profiles.library import Stored, file_stem, store_as_run
 from joulefleet.errors import StorageError
+from joulefleet.files import new_folder, write_atomic
 from joulefleet.printable import csv_text
 from joulefleet.provenance import Origin, weakest
-from joulefleet.records import new_folder, write_atomic
 from power import DeviceProfile, load_profile
 from power.profile import PhaseCost, save_profile
 

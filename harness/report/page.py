@@ -14,10 +14,10 @@ from harness.report.charts import Chart, DotPlot, HeatMap, Overlay, Scatter, Sta
 from joulefleet import __version__
 from joulefleet.budgets import RECORD_BYTES, OverBudget, read_bounded
 from joulefleet.errors import StorageError
+from joulefleet.files import write_atomic
 from joulefleet.interval import Interval, Scale
 from joulefleet.printable import printable, printable_data
 from joulefleet.provenance import Origin
-from joulefleet.records import write_atomic
 from joulefleet.rounding import rounded
 from joulefleet.runstore.notes import RunNote
 

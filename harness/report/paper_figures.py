@@ -13,10 +13,10 @@ from harness.report.charts import Chart, DotPlot, HeatMap, Overlay, Scatter, Sta
 from harness.report.looks import COLOURS
 from harness.report.page import Figure, Page
 from joulefleet.errors import ConfigError, StorageError
+from joulefleet.files import new_file
 from joulefleet.install_hint import install_hint
 from joulefleet.interval import Interval
 from joulefleet.printable import printable
-from joulefleet.records import new_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

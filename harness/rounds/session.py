@@ -23,7 +23,7 @@ from harness.evidence.capture import salvage
 from harness.inventory import Inventory
 from harness.rounds.host_load import HostLoadLog
 from joulefleet.errors import JoulefleetError, StorageFull
-from joulefleet.records import write_atomic
+from joulefleet.files import write_atomic
 from joulefleet.runstore import Run, RunStatus, RunStore
 from joulefleet.runstore.run import read_run
 

@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from joulefleet.errors import StorageError
-from joulefleet.records import storage_error
+from joulefleet.files import storage_error
 
 MAX_DEPTH = 32
 """Levels of folders. A run has six."""

@@ -11,7 +11,8 @@ from typing import Any
 
 from joulefleet.budgets import RECORD_BYTES, parse_json
 from joulefleet.errors import StorageError
-from joulefleet.records import canonical_json, storage_error
+from joulefleet.files import storage_error
+from joulefleet.records import canonical_json
 from joulefleet.runstore.folder import open_plain
 
 

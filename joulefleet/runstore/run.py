@@ -17,8 +17,9 @@ from pydantic import Field
 
 import joulefleet
 from joulefleet.errors import StorageError, describe
+from joulefleet.files import storage_error
 from joulefleet.printable import PrintableFormatter
-from joulefleet.records import StoredRecord, read_record, storage_error, write_record
+from joulefleet.records import StoredRecord, read_record, write_record
 from joulefleet.runstore.folder import check_folder, open_plain, plain_opener
 from joulefleet.runstore.journal import Journal
 from joulefleet.runstore.table import TableWriter

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from joulefleet.errors import ConfigError, JoulefleetError, StorageError
-from joulefleet.records import StoredRecord, new_folder, read_record, write_atomic, write_record
+from joulefleet.files import new_folder, write_atomic
+from joulefleet.records import StoredRecord, read_record, write_record
 from joulefleet.runstore.notes import read_notes, tags
 from joulefleet.runstore.run import (
     RUN_FILE,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from joulefleet.budgets import BATCH_BYTES, COLUMNS, TABLE_BYTES, OverBudget
 from joulefleet.errors import StorageError
-from joulefleet.records import new_file, publish, storage_error
+from joulefleet.files import new_file, publish, storage_error
 from joulefleet.runstore.columns import Columns
 from joulefleet.runstore.journal import AppendOnlyFile
 

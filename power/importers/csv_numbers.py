@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from joulefleet.errors import DataQualityError
+from joulefleet.files import storage_error
 from joulefleet.printable import listed
-from joulefleet.records import storage_error
 from power.model import FindingLog, Severity
 
 if TYPE_CHECKING:

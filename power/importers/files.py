@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from joulefleet.errors import ConfigError, DataQualityError, StorageError
-from joulefleet.records import file_sha256, new_folder
+from joulefleet.files import file_sha256, new_folder
 from power.importers import powertool_binary, powertool_csv, pymonsoon_csv
 from power.importers.csv_numbers import PLAIN_CSV
 from power.importers.source import MAX_BAD_ROWS, Channel, Facts, ImportOptions, Source, write_source

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from joulefleet.errors import DataQualityError
-from joulefleet.records import storage_error
+from joulefleet.files import storage_error
 from power.importers.source import Channel, Facts, ImportOptions, ReadingSteps, Source
 from power.model import FindingLog, InstrumentInfo, SampleBlock, Severity
 from power.timebase import Timebase

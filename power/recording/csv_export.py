@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from joulefleet.files import new_file
 from joulefleet.printable import printable
-from joulefleet.records import new_file
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from joulefleet.errors import StorageError
+from joulefleet.files import storage_error
 from joulefleet.provenance import Provenance
-from joulefleet.records import read_record, storage_error
+from joulefleet.records import read_record
 from joulefleet.runstore.columns import Columns
 from joulefleet.runstore.folder import check_folder
 from joulefleet.runstore.table import numbers, read_table, readable_batch, stream_schema

@@ -16,7 +16,7 @@ from joulefleet.errors import (
     MeterSilent,
     StorageError,
 )
-from joulefleet.records import storage_error
+from joulefleet.files import storage_error
 from joulefleet.runstore.run import RunLock
 from power.calibration import MeterCalibration
 from power.correction import live_correction

@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from joulefleet.files import file_sha256
 from joulefleet.provenance import Origin, Provenance, Sha256, SourceRef
-from joulefleet.records import StoredRecord, file_sha256
+from joulefleet.records import StoredRecord
 from power.calibration import MeterCalibration
 from power.meter import MeterConfig
 from power.model import Finding, InstrumentInfo

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulefleet.errors import ConfigError, JoulefleetError, StorageError
-from joulefleet.records import new_file, read_record, write_record
+from joulefleet.files import new_file
+from joulefleet.records import read_record, write_record
 from joulefleet.runstore.folder import check_folder
 from joulefleet.runstore.run import RunLock
 from joulefleet.runstore.table import (

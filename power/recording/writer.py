@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from joulefleet.errors import StorageError
-from joulefleet.records import storage_error, write_record
+from joulefleet.files import storage_error
+from joulefleet.records import write_record
 from joulefleet.runstore.table import TableWriter
 from power.calibration import MeterCalibration
 from power.meter import MeterConfig

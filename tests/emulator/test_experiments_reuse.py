@@ -18,7 +18,8 @@ from emulator.runs.result import EMULATION_FILE, EmulationRecord, load_result
 from emulator.scenario.model import SelectorSection, TrainerSection
 from emulator.selectors.neural.policy import any_policy, write_policy
 from joulefleet.errors import ConfigError
-from joulefleet.records import file_sha256, read_record, write_record
+from joulefleet.files import file_sha256
+from joulefleet.records import read_record, write_record
 from joulefleet.runstore import RunStore, read_table
 from power.profile.model import save_profile
 from tests.emulator.small_experiment import played, small_plan

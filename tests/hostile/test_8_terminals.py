@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from harness.results.stored_run import StoredRun
-from joulefleet.records import cache_folder, new_folder, scratch_folder, write_atomic
+from joulefleet.files import cache_folder, new_folder, scratch_folder, write_atomic
 from joulefleet.runstore import RunStore
 from tests.harness.stored_bench import stored_bench
 
@@ -150,7 +150,7 @@ def left_by_a_killed(place: Path, code: str) -> None:
 
 FOLDER = """
 import sys, time, pathlib
-from joulefleet.records import new_folder
+from joulefleet.files import new_folder
 with new_folder(pathlib.Path(sys.argv[1]) / "out") as folder:
     (folder / "big").write_bytes(bytes(1000))
     print("writing", flush=True)
@@ -158,12 +158,12 @@ with new_folder(pathlib.Path(sys.argv[1]) / "out") as folder:
 """
 FILE = """
 import os, sys, time, pathlib
-from joulefleet import records
+from joulefleet import files
 def stop(*_, **__):
     print("writing", flush=True)
     time.sleep(60)
-records.publish = stop
-records.write_atomic(pathlib.Path(sys.argv[1]) / "profile.json", b"x")
+files.publish = stop
+files.write_atomic(pathlib.Path(sys.argv[1]) / "profile.json", b"x")
 """
 
 

@@ -23,8 +23,9 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from joulefleet.errors import StorageError
+from joulefleet.files import new_folder, storage_error
 from joulefleet.provenance import Provenance, Sha256
-from joulefleet.records import StoredRecord, new_folder, read_record, storage_error, write_record
+from joulefleet.records import StoredRecord, read_record, write_record
 from joulefleet.runstore.columns import Columns
 from joulefleet.runstore.folder import InsidePath, check_folder
 from joulefleet.runstore.table import iter_batches

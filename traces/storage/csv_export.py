@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from joulefleet.files import new_folder, storage_error
 from joulefleet.printable import CsvWriter
 from joulefleet.provenance import Provenance
-from joulefleet.records import new_folder, storage_error, write_record
+from joulefleet.records import write_record
 from traces.intervals import difference, union
 from traces.model import FACTS, Fact, InteractionTrace, Intervals, NetworkKind
 from traces.storage.trace_set import ORIGIN_FILE, OriginRecord

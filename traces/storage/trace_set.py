@@ -18,8 +18,9 @@ from pydantic import Field, model_validator
 import joulefleet
 from joulefleet.config import ClosedModel
 from joulefleet.errors import DataQualityError, JoulefleetError, StorageError
+from joulefleet.files import file_sha256, new_folder
 from joulefleet.provenance import Provenance, Sha256
-from joulefleet.records import StoredRecord, file_sha256, new_folder, read_record, write_record
+from joulefleet.records import StoredRecord, read_record, write_record
 from joulefleet.runstore.columns import Columns
 from joulefleet.runstore.folder import InsidePath, check_folder
 from joulefleet.runstore.table import PARQUET_SUFFIX, TableWriter, iter_batches, table_rows

@@ -13,8 +13,9 @@ import numpy as np
 
 import joulefleet
 from joulefleet.errors import ConfigError
+from joulefleet.files import new_folder, storage_error
 from joulefleet.provenance import Origin, Provenance, SourceRef
-from joulefleet.records import new_folder, storage_error, write_record
+from joulefleet.records import write_record
 from joulefleet.runstore.table import PARQUET_SUFFIX
 from traces.model import FACTS, NetworkKind
 from traces.storage.tables import COUNTED, schemas

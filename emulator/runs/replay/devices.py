@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from emulator.fleet.conditions import Conditions, Ids, Replayed
 from emulator.fleet.state import FleetState
-from joulefleet.records import new_file
+from joulefleet.files import new_file
 from joulefleet.runstore.table import PARQUET_SUFFIX, iter_batches, table_path
 from traces.replay import FlatTraces, LinkKind, kinds_of_users
 

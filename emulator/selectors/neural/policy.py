@@ -17,7 +17,7 @@ from emulator.selectors.neural.mlp import Mlp
 from joulefleet.budgets import parse_json
 from joulefleet.config import ClosedModel
 from joulefleet.errors import ConfigError, StorageError
-from joulefleet.records import write_atomic
+from joulefleet.files import write_atomic
 
 POLICY_SUFFIX = ".safetensors"
 MAX_FILE_BYTES = 64 << 20

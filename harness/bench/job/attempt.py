@@ -33,7 +33,7 @@ from harness.bench.plan import Plan
 from harness.evidence.capture import CAPTURE_FILE, MARKERS_FILE, HostWindow
 from harness.inventory import Device, Inventory, connect, installation
 from joulefleet.errors import ConfigError, DeviceError, JoulefleetError, MeterBusy
-from joulefleet.records import storage_error
+from joulefleet.files import storage_error
 from joulefleet.runstore import Journal
 
 if TYPE_CHECKING:

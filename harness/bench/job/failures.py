@@ -23,7 +23,8 @@ from joulefleet.errors import (
     StorageError,
     describe,
 )
-from joulefleet.records import StoredRecord, storage_error, write_record
+from joulefleet.files import storage_error
+from joulefleet.records import StoredRecord, write_record
 from joulefleet.runstore import Journal
 from power.recording import OPENING_FILE, salvage_recording
 

@@ -12,8 +12,8 @@ from harness.bench.matrix import BenchJob, Cell
 from harness.bench.plan import Plan
 from harness.inventory import DeviceLimits
 from joulefleet.errors import ConfigError, MissingExtra
+from joulefleet.files import cache_folder
 from joulefleet.install_hint import install_hint
-from joulefleet.records import cache_folder
 from joulefleet.seeds import generator, torch_seed
 
 if TYPE_CHECKING:

@@ -58,7 +58,7 @@ def init(out: Path, add: bool, **given: Any) -> Output:
     from harness.inventory import Inventory
     from joulefleet.config import parse_toml
     from joulefleet.errors import ConfigError
-    from joulefleet.records import write_atomic
+    from joulefleet.files import write_atomic
 
     if out.exists() and not add:
         raise ConfigError(

@@ -147,7 +147,7 @@ def _one_instrument(recordings: list[Recording]) -> InstrumentInfo:
 
 
 def _write(path: Path, text: str) -> None:
-    from joulefleet.records import storage_error, write_atomic
+    from joulefleet.files import storage_error, write_atomic
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

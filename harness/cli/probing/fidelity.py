@@ -37,7 +37,7 @@ def fidelity(run: Path, places: tuple[Path, ...], energy: Any, table: Path | Non
     from harness.probing.fidelity import measure_fidelity
     from harness.profiles.library import profiles_at
     from joulefleet.errors import StorageError
-    from joulefleet.records import write_atomic
+    from joulefleet.files import write_atomic
 
     if table is not None and table.exists():  # before the work, whose result would be lost
         raise StorageError(f"{table}: exists already, not overwritten", hint="name another file")

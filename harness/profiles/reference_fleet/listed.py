@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from harness.profiles.reference_fleet.phones import BATTERY_MAH, ScoreLine, phones, rounded
-from joulefleet.records import write_atomic
+from joulefleet.files import write_atomic
 from power.reference import ListedPhones
 
 SOURCE = (

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Protocol
 
-from joulefleet.records import scratch_folder
+from joulefleet.files import scratch_folder
 
 ADDRESS_PREFIX: Final = "usb-emulated:"
 MAX_MESSAGE_BYTES: Final = 4096

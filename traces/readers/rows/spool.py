@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from joulefleet.errors import DataQualityError
-from joulefleet.records import storage_error
+from joulefleet.files import storage_error
 from traces.readers.files.sources import is_text
 
 if TYPE_CHECKING:
