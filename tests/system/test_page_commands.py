@@ -28,7 +28,7 @@ def typed(page: str) -> Iterator[tuple[str, bool]]:
     meter = "".join(re.findall(r'^METER="(.*)"$', page, re.MULTILINE)[:1])
     for block in re.finditer(FENCE, page, re.MULTILINE | re.DOTALL):
         for line in block["text"].replace("\\\n", " ").splitlines():
-            if block["kind"] in {"sh", "bash", "console"} and line.removeprefix("$ ").startswith(
+            if block["kind"] in {"sh", "bash", "console", ""} and line.removeprefix("$ ").startswith(
                 "joulefleet "
             ):
                 yield line.removeprefix("$ ").replace("$METER", meter), True
