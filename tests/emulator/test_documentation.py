@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import joulefleet
 from emulator.compare.load import compare_emulations
 from emulator.compare.render import rows
 from emulator.round.outcome import COSTS
@@ -66,6 +67,16 @@ def test_every_column_of_a_comparison(tmp_path: Path) -> None:
     for title in header[1:]:
         column = re.sub(r"^vs .*", "vs NAME", title).removesuffix(" s")
         assert f"\n| {column} |" in text, title
+
+
+def test_the_table_that_is_read_is_the_one_that_is_printed(tmp_path: Path) -> None:
+    text = (REPOSITORY / "docs" / "comparing.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"emulate quick --selector (\S+) --seeds 0-4", text)
+    (block,) = re.findall(r"```text\n(energy per round.*?)```", text, re.DOTALL)
+    found = joulefleet.emulate("quick", selectors=line.split(","), seeds=range(5), out=tmp_path)
+    header, table = rows(compare_emulations([found.path]).comparison, "round_energy_j")
+    shown = [" ".join(row.split()) for row in block.splitlines()[1:]]
+    assert shown == [" ".join(" ".join(row).split()) for row in [header, *table]]
 
 
 def test_where_presets_live() -> None:

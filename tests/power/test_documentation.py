@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from harness.cli.meter.commands import meter
 from power.emulated.options import _SIGNALS, parse_signal
 from power.meters.ina219 import Ina219Options
 from power.meters.ina219_csv import Ina219CsvOptions
@@ -56,18 +55,6 @@ def test_every_signal() -> None:
             assert f"`{name}`" in settings, (kind, name)
         if kind not in ("process", "recording"):
             parse_signal(example)
-
-
-def test_commands_are_spelt_as_they_are() -> None:
-    pages = (POWER + EMULATED + RECORDINGS).replace(" \\\n", "")
-    (meter_options,) = re.findall(r'^METER="(.*)"$', pages, re.MULTILINE)
-    for line in re.findall(r"^joulefleet meter (.*)$", pages, re.MULTILINE):
-        words = line.replace("$METER", meter_options).split("#")[0].split()
-        command = meter.commands[words[0]]
-        known = {option for parameter in command.params for option in parameter.opts}
-        assert {word for word in words if word.startswith("--")} <= known, line
-        required = {p.opts[0] for p in command.params if p.required and p.opts[0].startswith("--")}
-        assert required <= set(words), line
 
 
 def test_the_program_runs(tmp_path: Path) -> None:

@@ -642,12 +642,12 @@ def test_a_setting_that_differs_is_a_finding(emulated: EmulatedLvpm) -> None:
         meter.switch_output_off()
     with open_meter(config_for(emulated.address, voltage_v=3.7, voltage_max_v=3.8)) as meter:
         capture(meter, 0.1)  # an output that is off harms nobody, whatever its setting
-        assert {finding.code for finding in meter.findings} == {"output_off", "voltage_setting"}
+        assert {finding.code for finding in remarkable(meter)} == {"output_off", "voltage_setting"}
     with MonsoonLvpm(config_for(emulated.address)) as meter:
         meter.set_voltage(4.0)
     with open_meter(config_for(emulated.address, current_limit_a=2.0)) as meter:
         capture(meter, 0.1)
-        assert [finding.code for finding in meter.findings] == ["current_limit_setting"]
+        assert [finding.code for finding in remarkable(meter)] == ["current_limit_setting"]
 
 
 def test_both_scalings_can_be_chosen_and_their_difference_is_in_the_interval(emulated: EmulatedLvpm) -> None:
@@ -692,7 +692,7 @@ def test_output_off_is_seen_in_the_samples(emulated: EmulatedLvpm) -> None:
         meter.switch_output_off()
         blocks = capture(meter, 0.1)
         assert joined(blocks, "current_a").max() == pytest.approx(0.0, abs=FINE_STEP_A)
-        assert [finding.code for finding in meter.findings] == ["output_off"]
+        assert [finding.code for finding in remarkable(meter)] == ["output_off"]
 
 
 # The emulator's own manners
