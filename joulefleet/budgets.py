@@ -23,6 +23,9 @@ CONFIG_BYTES = 4 << 20
 RECORD_BYTES = 256 << 20
 """A JSON record. A capture of a day with its clock exchanges has some ten megabytes."""
 
+JOURNAL_LINE_BYTES = 8 << 20
+"""One line of a journal. The longest names all jobs of a plan: 100,000 of them have four megabytes."""
+
 DEPTH = 64
 """Levels of nesting in JSON and TOML. Ours have six."""
 

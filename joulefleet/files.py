@@ -18,6 +18,7 @@ from joulefleet.errors import StorageError, StorageFull
 
 _HIDDEN = ".joulefleet.tmp"
 """How the names of folders end that are being written."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def file_sha256(path: Path) -> str:
@@ -65,6 +66,20 @@ def new_file(path: Path, *, replace: bool = False, mode: int = 0o644) -> Iterato
         raise StorageError(f"{path}: exists already, not overwritten") from error
     except OSError as error:
         raise storage_error(path, error) from error
+    except Exception as error:
+        full = _full_disk_behind(error)
+        if full is None:
+            raise
+        raise storage_error(path, full) from error
+
+
+def _full_disk_behind(error: BaseException | None) -> OSError | None:
+    """The full disk that made a library fail: its own cleaning up may fail too, and hide why."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in FULL:
+            return error
+        error = error.__context__
+    return None
 
 
 def publish(temporary: Path, path: Path, *, replace: bool) -> None:
@@ -90,7 +105,7 @@ def fsync_directory(path: Path) -> None:
 
 def storage_error(path: Path, error: OSError) -> StorageError:
     """The operating system's refusal as an error that says what to do."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in FULL:
         return StorageFull(
             f"{path}: no space left ({error.strerror})",
             hint="free some space, then `joulefleet runs salvage RUN` recovers everything written before",

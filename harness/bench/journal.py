@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, Protocol
 
+from joulefleet.errors import StorageError
 from joulefleet.runstore import Journal, read_journal
 
 JOURNAL = "journal"
@@ -77,12 +78,86 @@ class JobHistory:
     attempt: int = 0
     since_utc: str = ""
     error: str = ""
-    failures: list[dict[str, Any]] = field(default_factory=list)
+
+
+def read_steps(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a run's journal; none if there is no journal yet.
+
+    Raises:
+        StorageError: A line is none that `BenchJournal` writes.
+    """
+    for number, record in enumerate(read_journal(path) if path.exists() else (), start=1):
+        wrong = _what_is_wrong(record)
+        if wrong:
+            raise StorageError(
+                f"{path}:{number}: not a step of a run ({wrong})",
+                hint="the file was changed after it was written: take it from a backup, or measure again",
+            )
+        yield record
+
+
+def _what_is_wrong(record: dict[str, Any]) -> str:
+    """Why a line is no step; empty if it is one."""
+    event = record.get("event")
+    if not isinstance(event, str):
+        return "event is no text"
+    needed = ("utc", *_NEEDED.get(event, ()))
+    for name, fits in _FITS.items():
+        value = record.get(name)
+        if value is None and name not in needed:
+            continue
+        if not fits(value):
+            return f"{name} is missing" if name not in record else f"{name} cannot be {str(value)[:40]!r}"
+    return ""
+
+
+def _is_time(value: object) -> bool:
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return False
+    return moment is not None and moment.tzinfo is not None and moment.year in _YEARS
+
+
+def _is_name(value: object) -> bool:
+    """Whether it can be the name of a folder in the run."""
+    return isinstance(value, str) and 0 < len(value) < 256 and not {"/", "\0"} & {*value} and value[0] != "."
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+_YEARS = range(1970, 2262)
+_FITS: dict[str, Callable[[object], bool]] = {
+    "utc": _is_time,
+    "job": _is_name,
+    "round": _is_name,
+    "attempt": _is_count,
+    "session": _is_count,
+    "stage": _is_text,
+    "error": _is_text,
+    "note": _is_text,
+    "planned": lambda value: isinstance(value, list) and all(map(_is_name, value)),
+}
+_NEEDED = {
+    "stage": ("job", "attempt", "stage"),
+    "finished": ("job",),
+    "attempt_failed": ("job", "error"),
+    "gave_up": ("job", "error"),
+    "round_failed": ("round", "error"),
+    "round_gave_up": ("round", "error"),
+    "planned": ("planned",),
+}
 
 
 def job_histories(path: Path) -> dict[str, JobHistory]:
     """The jobs of a run's journal by name; empty if there is no journal yet."""
-    return follow(read_journal(path)) if path.exists() else {}
+    return follow(read_steps(path))
 
 
 def follow(records: Iterable[dict[str, Any]]) -> dict[str, JobHistory]:
@@ -114,5 +189,3 @@ def _apply(history: JobHistory, record: dict[str, Any]) -> None:
         history.stage = record["stage"]
     if record["event"] in ("attempt_failed", "gave_up"):
         history.error = record["error"]
-    if record["event"] == "attempt_failed":
-        history.failures.append(record)

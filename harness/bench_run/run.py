@@ -10,7 +10,7 @@ from pathlib import Path
 
 from emulator.own_code import use_code
 from harness.bench.job.workload import Workloads
-from harness.bench.journal import JOURNAL, job_histories, tell
+from harness.bench.journal import JOURNAL, JobHistory, job_histories, tell
 from harness.bench.matrix import BenchJob, choose, expand, fingerprint
 from harness.bench.plan import Plan, load_plan
 from harness.bench_run.disk import require_disk
@@ -29,7 +29,7 @@ from harness.rounds.session import (
     open_session,
     texts,
 )
-from joulefleet.errors import ConfigError, JoulefleetError
+from joulefleet.errors import ConfigError, JoulefleetError, StorageError
 from joulefleet.files import storage_error
 from joulefleet.runstore import Run
 
@@ -166,9 +166,19 @@ def run_bench(
     return done if left else replace(done, built=_build_profiles(done.path))
 
 
+def _histories(files: BenchFiles, run: Path) -> dict[str, JobHistory]:
+    """What was done so far, as far as the plan allows for it."""
+    path = run / f"{JOURNAL}.jsonl"
+    found = job_histories(path)
+    spared = [name for name, history in found.items() if history.state == "not_needed"]
+    if spared and files.plan.repetitions.until_relative is None:
+        raise StorageError(f"{path}: says that {spared[0]} is not needed, and the plan asks for every job")
+    return found
+
+
 def _too_early(files: BenchFiles, chosen: Sequence[BenchJob], resume: Path, pace: Pace) -> NextSession | None:
     """The session that a resumed run has to wait for; refused unless it is to be waited for or begun now."""
-    histories = job_histories(resume / f"{JOURNAL}.jsonl")
+    histories = _histories(files, resume)
     finished = {name for name, history in histories.items() if history.state == "finished"}
     number = next(iter(sessions_to_do(chosen, histories, finished)), None)
     coming = waits_for(number, files.jobs, histories, files.plan.repetitions)
@@ -195,13 +205,12 @@ def _work(
     whole = {folder.name: folder for folder in job_folders(session.path) if is_whole(folder)}
     session.put_aside_unfinished(whole)
     outcomes = JobOutcomes(finished={job.name: whole[job.name] for job in files.jobs if job.name in whole})
-    journal = session.path / f"{JOURNAL}.jsonl"
-    before = job_histories(journal)
+    before = _histories(files, session.path)
     now = pace.now
     for number, jobs in sessions_to_do(chosen, before, outcomes.finished).items():
         # What is made up for of an earlier session does not put off one that may begin.
         late = number is not None and has_begun(number - 1, files.jobs, before)
-        histories = before if late else job_histories(journal)
+        histories = before if late else _histories(files, session.path)
         coming = waits_for(number, files.jobs, histories, files.plan.repetitions)
         if coming is not None and not now:
             session.note("waiting", note=coming.text, from_utc=coming.from_utc.isoformat())
@@ -263,7 +272,7 @@ def _conclude(
             hint=f"see {run.path / 'failed'}; to try them again: {files.command(run.path)}"
             + _built_of_the_others(run.path, files.jobs, outcomes),
         )
-    histories = job_histories(run.path / f"{JOURNAL}.jsonl")
+    histories = _histories(files, run.path)
     spared = {
         job.name
         for job in files.jobs

@@ -8,14 +8,13 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from harness.bench.job.failures import FAILED, AttemptRecord
-from harness.bench.journal import JOURNAL
+from harness.bench.journal import JOURNAL, read_steps
 from harness.results.gate import GateCheck, Outcome
 from harness.results.overview import JobLine
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
 from joulefleet.files import write_atomic
 from joulefleet.printable import printable
-from joulefleet.runstore import read_journal
 
 SKIPPED = {
     "pending": "not run yet",
@@ -104,7 +103,7 @@ def _device(job: JobLine) -> str:
 
 def _problem(run: StoredRun, job: JobLine, capture: JobCapture | None) -> str:
     """Why a job that finished proves nothing any more."""
-    if job.state != "finished":
+    if job.state not in ("finished", "lost"):
         return ""
     if capture is None:
         return run.problems.get(job.name, "its capture is missing")
@@ -155,16 +154,16 @@ def _result(job: JobCapture, attempts: Sequence[AttemptRecord]) -> str:
 
 def _job_seconds(run: Path) -> dict[str, float]:
     """How long each job took, attempts that failed included, from the journal."""
-    path = run / f"{JOURNAL}.jsonl"
     seconds: dict[str, float] = {}
     last: dict[str, datetime] = {}
-    for record in read_journal(path) if path.exists() else ():
+    for record in read_steps(run / f"{JOURNAL}.jsonl"):
         name = record.get("job")
         if name is None:
             continue
         now = datetime.fromisoformat(record["utc"])
         if name in last:
-            seconds[name] = seconds.get(name, 0.0) + (now - last[name]).total_seconds()
+            took_s = max(0.0, (now - last[name]).total_seconds())  # the clock may have been set back
+            seconds[name] = seconds.get(name, 0.0) + took_s
         if record["event"] == "stage":
             last[name] = now
         else:

@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from harness.bench.journal import JOURNAL
+from harness.bench.journal import JOURNAL, read_steps
 from harness.lab.folders import is_finished, recordings
 from harness.report.charts import plain_numbers
 from harness.results.overview import overview
 from joulefleet.errors import JoulefleetError
 from joulefleet.records import read_record
-from joulefleet.runstore import read_journal
 from joulefleet.runstore.store import summarise
 from power import Severity
 from power.recording import RECORDING_FILE, Envelope, GrowingRecording, RecordingRecord
@@ -168,10 +167,12 @@ def _jobs(path: Path, stages: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _stages(path: Path) -> list[dict[str, Any]]:
     """When which stage of which job began, by the host's clock."""
-    journal = path / f"{JOURNAL}.jsonl"
-    found = []
-    for record in read_journal(journal) if journal.is_file() else ():
-        if record.get("event") == "stage" and isinstance(record.get("utc"), str):
-            began_s = datetime.fromisoformat(record["utc"]).timestamp()
-            found.append({"job": str(record.get("job")), "stage": str(record.get("stage")), "t_s": began_s})
-    return found
+    return [
+        {
+            "job": record["job"],
+            "stage": record["stage"],
+            "t_s": datetime.fromisoformat(record["utc"]).timestamp(),
+        }
+        for record in read_steps(path / f"{JOURNAL}.jsonl")
+        if record["event"] == "stage"
+    ]

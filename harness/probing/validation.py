@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from emulator import Accounting
-from harness.bench.journal import JOURNAL
+from harness.bench.journal import JOURNAL, read_steps
 from harness.evidence.capture import Capture
 from harness.inventory import load_inventory
 from harness.probing.expected import (
@@ -40,7 +40,6 @@ from harness.rounds.record import PROBING, open_probing_round, read_probing_roun
 from harness.rounds.session import INVENTORY_FILE
 from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError
 from joulefleet.provenance import Origin, weakest
-from joulefleet.runstore import read_journal
 from joulefleet.runstore.run import read_run
 from power import DeviceProfile
 from power.profile import SESSIONS_FOR_SPREAD, EnergyKind, Quantity
@@ -288,7 +287,7 @@ class _Validator:
         finished = {r.record.number for r in self._rounds}
         why: dict[str, str] = {}
         attempts = 0
-        for record in read_journal(self._run / f"{JOURNAL}.jsonl"):
+        for record in read_steps(self._run / f"{JOURNAL}.jsonl"):
             attempts += record["event"] == "round_failed"
             if record["event"] in ("round_failed", "round_gave_up"):
                 why[record["round"]] = record["error"]

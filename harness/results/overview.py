@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.bench.journal import JOBS, JOURNAL, JobHistory, follow
+from harness.bench.journal import JOBS, JOURNAL, JobHistory, follow, read_steps
 from joulefleet.errors import ConfigError
-from joulefleet.runstore import read_journal
 from joulefleet.runstore.store import summarise
 
 
@@ -21,7 +20,7 @@ class JobLine:
 
     Attributes:
         state: ``pending``, ``running``, ``waiting`` for another attempt, ``finished``, ``failed``,
-            ``not_needed`` or, after a kill, ``killed``.
+            ``not_needed``, after a kill ``killed``, or ``lost``: it finished, and its capture is not there.
         stage: Where it is or failed.
         error: Of its last failed attempt.
     """
@@ -75,8 +74,7 @@ def overview(path: Path) -> RunOverview:
     summary = summarise(path)
     if summary.record is None or summary.record.kind != "bench":
         raise ConfigError(f"{path}: not a bench run", hint="`joulefleet runs list` shows the kinds")
-    journal = path / f"{JOURNAL}.jsonl"
-    records = list(read_journal(journal)) if journal.exists() else []
+    records = list(read_steps(path / f"{JOURNAL}.jsonl"))
     histories = follow(records)
     planned = next((record["planned"] for record in records if "planned" in record), None)
     lines = [
@@ -104,10 +102,12 @@ def _line(run: Path, name: str, history: JobHistory, *, alive: bool) -> JobLine:
     state: str = history.state
     if state != "finished" and _has_capture(run / JOBS / name):
         state = "finished"  # killed after the capture was written and before the journal was
+    elif state == "finished" and not (run / JOBS / name / "capture.json").exists():
+        state = "lost"
     elif state in ("running", "waiting") and not alive:
         state = "killed" if state == "running" else "pending"
-    stage = "" if state in ("finished", "pending", "not_needed") else history.stage
-    error = "" if state == "finished" else history.error
+    stage = "" if state in ("finished", "pending", "not_needed", "lost") else history.stage
+    error = {"finished": "", "lost": "its capture is missing"}.get(state, history.error)
     return JobLine(name, state, stage, history.attempt, history.since_utc, error)
 
 

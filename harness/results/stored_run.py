@@ -92,6 +92,8 @@ class StoredRun:
                 return overview(self.path).jobs
             except ConfigError as error:  # the plan of another version
                 self.problems["config"] = error.message
+            except StorageError as error:  # captures stand for themselves
+                self.problems["journal"] = error.message
         found = {
             job.job: JobLine(job.job, "finished", attempt=job.capture.record.attempt) for job in self.captures
         }

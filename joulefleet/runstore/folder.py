@@ -55,7 +55,7 @@ def _odd(root: Path, path: Path) -> StorageError:
 
 
 def open_plain(path: Path, flags: int, mode: int = 0o644) -> int:
-    """Open a file for writing, or make it; never through a link, nor one that has a second name.
+    """Open a file, or make it; never through a link, nor for writing one that has a second name.
 
     Raises:
         OSError: From the operating system.
@@ -69,7 +69,8 @@ def open_plain(path: Path, flags: int, mode: int = 0o644) -> int:
             raise _odd(path.parent, path) from error
         raise
     facts = os.fstat(fd)
-    if stat.S_ISREG(facts.st_mode) and facts.st_nlink == 1:
+    writes = flags & (os.O_WRONLY | os.O_RDWR)
+    if stat.S_ISREG(facts.st_mode) and not (writes and facts.st_nlink > 1):
         return fd
     os.close(fd)
     if not stat.S_ISREG(facts.st_mode):

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from joulefleet.budgets import RECORD_BYTES, parse_json
+from joulefleet.budgets import JOURNAL_LINE_BYTES, RECORD_BYTES, parse_json
 from joulefleet.errors import StorageError
 from joulefleet.files import storage_error
 from joulefleet.records import canonical_json
-from joulefleet.runstore.folder import open_plain
+from joulefleet.runstore.folder import open_plain, plain_opener
 
 
 class AppendOnlyFile:
@@ -78,9 +78,14 @@ class Journal(AppendOnlyFile):
 
 def read_journal(path: Path) -> Iterator[dict[str, Any]]:
     """The records of a journal; an unfinished last line is left out, any other bad line is an error."""
-    with path.open("rb") as file:
-        for number, line in enumerate(iter(lambda: file.readline(RECORD_BYTES), b""), start=1):
+    with open(path, "rb", opener=plain_opener()) as file:
+        for number, line in enumerate(iter(lambda: file.readline(JOURNAL_LINE_BYTES), b""), start=1):
+            if file.tell() > RECORD_BYTES:
+                raise StorageError(f"{path}:{number}: more than {RECORD_BYTES >> 20} MB of records")
             if not line.endswith(b"\n"):
+                if len(line) == JOURNAL_LINE_BYTES:
+                    limit = JOURNAL_LINE_BYTES >> 20
+                    raise StorageError(f"{path}:{number}: a line of {limit} MB or more")
                 return
             try:
                 record = parse_json(line)

@@ -15,6 +15,7 @@ from typing import Any
 from joulefleet.errors import ConfigError, JoulefleetError, StorageError
 from joulefleet.files import new_folder, write_atomic
 from joulefleet.records import StoredRecord, read_record, write_record
+from joulefleet.runstore.folder import check_folder
 from joulefleet.runstore.notes import read_notes, tags
 from joulefleet.runstore.run import (
     RUN_FILE,
@@ -184,8 +185,14 @@ def find_run(root: Path, reference: str) -> Path:
     """A run by path, directory name, or unambiguous id or name.
 
     Raises:
-        StorageError: Nothing matches, or several runs do.
+        StorageError: Nothing matches, several runs do, or something in it leads out of it.
     """
+    found = _match(root, reference)
+    check_folder(found)
+    return found
+
+
+def _match(root: Path, reference: str) -> Path:
     for direct in (Path(reference), root / reference):
         if (direct / RUN_FILE).is_file():
             return direct

@@ -6,7 +6,10 @@ import logging
 import os
 import shutil
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
 
 import pyarrow as pa
 import pytest
@@ -14,7 +17,10 @@ import pytest
 from emulator.runs.opening import read_index
 from emulator.runs.reading import how_to_go_on
 from harness import cli
-from harness.evidence.capture import salvage
+from harness.evidence.capture import is_whole, salvage
+from harness.lab.bench import _stages
+from harness.results.overview import overview
+from harness.results.stored_run import StoredRun
 from joulefleet.errors import ConfigError, JoulefleetError, StorageError
 from joulefleet.runstore import Journal, RunStore, TableWriter, salvage_run
 from joulefleet.runstore.store import summarise
@@ -197,3 +203,163 @@ def test_a_foreign_record_suggests_no_program_of_its_own(tmp_path: Path) -> None
     (run.path / "run.json").write_text(json.dumps(record))
     assert "`joulefleet " in how_to_go_on(run.path)
     assert "`rm " not in how_to_go_on(run.path)
+
+
+# The journal of a run: a file of lines, which anybody can cut, double, reorder and write.
+
+Lines = list[dict[str, Any]]
+STEP_VALUES = (
+    *(None, True, -1, 2**70, 1e308, "", ["x"], {"a": 1}, "../../../etc", "a/b", "x" * 300),
+    *("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59+00:00", "2026-01-01T00:00:00", "now"),
+)
+STEPS_OF = {
+    "utc": STEP_VALUES,
+    "job": (True, -1, "", ["x"], {"a": 1}, "../../../etc", "a/b", "x" * 300, ".."),
+    "attempt": (None, True, -1, 2**70, 1e308, "1", [1]),
+    "stage": (True, 1, ["x"], {"a": 1}),
+    "error": (True, 1, ["x"], {"a": 1}),
+    "planned": (True, 1, "x", {"a": 1}, [1], [["x"]], ["../../../etc"], [""]),
+    "event": (None, True, 1, ["x"], {"a": 1}),
+}
+
+
+@pytest.fixture(scope="module")
+def bench_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return stored_bench(tmp_path_factory.mktemp("journal"))
+
+
+@pytest.fixture
+def journal(bench_run: Path) -> Iterator[Path]:
+    path = bench_run / "journal.jsonl"
+    before = path.read_bytes()
+    yield path
+    path.unlink()
+    path.write_bytes(before)
+
+
+def steps(journal: Path) -> Lines:
+    return [json.loads(line) for line in journal.read_text().splitlines()]
+
+
+def write_steps(journal: Path, found: Lines) -> None:
+    journal.write_text("".join(f"{json.dumps(one)}\n" for one in found))
+
+
+def resume_words(run: Path) -> list[str]:
+    config = run / "config"
+    files = [str(config / "plan.toml"), "--inventory", str(config / "devices.toml")]
+    return ["bench", "run", *files, "--resume", str(run)]
+
+
+@pytest.mark.parametrize("name", STEPS_OF)
+def test_a_step_that_nobody_wrote_is_refused(
+    journal: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = steps(journal)
+    for value in STEPS_OF[name]:
+        write_steps(journal, [*whole[:4], {**whole[10], name: value}, *whole[4:]])
+        assert cli.run(["bench", "status", str(journal.parent)]) == 1, value
+        said = capsys.readouterr().err
+        assert f"journal.jsonl:5: not a step of a run ({name} " in said, said
+    if name != "planned":  # it may be missing
+        write_steps(journal, [{key: value for key, value in whole[1].items() if key != name}])
+        assert cli.run(["bench", "status", str(journal.parent)]) == (0 if name in ("stage", "attempt") else 1)
+        assert "unexpected" not in capsys.readouterr().err
+
+
+def test_what_reads_a_journal_refuses_it_by_its_line(
+    journal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor does a resumed run ask a device for anything before it has read it."""
+    run = journal.parent
+    write_steps(journal, [*steps(journal), {"event": "stage", "utc": "soon", "job": "a"}])
+    junit = ["export", str(run), "--format", "junit", "--out", str(tmp_path / "junit.xml")]
+    for words in (["bench", "status", str(run)], ["bench", "show", str(run)], junit, resume_words(run)):
+        assert cli.run(words) == 1
+        assert "journal.jsonl:14: not a step" in capsys.readouterr().err
+    with pytest.raises(StorageError, match="14: not a step"):
+        _stages(run)
+    stored = StoredRun(run)
+    assert [line.state for line in stored.job_lines].count("finished") == 3, "captures stand for themselves"
+    assert "journal.jsonl:14" in stored.problems["journal"]
+
+
+def _cut(lines: Lines) -> Lines:
+    return lines[:3] + lines[5:]
+
+
+def _doubled(lines: Lines) -> Lines:
+    return [one for line in lines for one in (line, line)]
+
+
+def _reversed(lines: Lines) -> Lines:
+    return lines[::-1]
+
+
+def _gone(_: Lines) -> Lines:
+    return []
+
+
+def _of_another_run(lines: Lines) -> Lines:
+    return [{**line, "job": line["job"].replace("softmax", "lenet5")} for line in lines]
+
+
+@pytest.mark.parametrize("edit", [_cut, _doubled, _reversed, _gone, _of_another_run])
+def test_what_is_finished_is_what_has_a_capture(
+    journal: Path, edit: Callable[[Lines], Lines], tmp_path: Path
+) -> None:
+    """Whatever the journal says of it, and however its times run."""
+    write_steps(journal, edit(steps(journal)))
+    whole = {one.name for one in (journal.parent / "jobs").iterdir() if is_whole(one)}
+    found = overview(journal.parent)
+    assert {one.name for one in found.jobs if one.state == "finished"} == whole
+    assert len(found.jobs) == 8
+    xml = tmp_path / "junit.xml"
+    assert cli.run(["export", str(journal.parent), "--format", "junit", "--out", str(xml)]) == 0
+    cases = ET.parse(xml).getroot().findall("testsuite/testcase")
+    assert all(float(case.get("time", "nan")) >= 0 for case in cases)
+
+
+def test_a_job_that_a_journal_calls_finished_without_a_capture(
+    journal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = steps(journal)
+    (never,) = {one["job"] for one in whole} - {one.name for one in (journal.parent / "jobs").iterdir()}
+    write_steps(journal, [*whole, {**whole[3], "job": never}])
+    assert cli.run(["bench", "status", str(journal.parent)]) == 0
+    said = capsys.readouterr().out
+    assert "3 finished" in said
+    assert "1 lost" in said
+    assert "its capture is missing" in said
+    xml = tmp_path / "junit.xml"
+    assert cli.run(["export", str(journal.parent), "--format", "junit", "--out", str(xml)]) == 0
+    assert "EvidenceLost" in xml.read_text()
+
+
+def test_a_job_that_a_journal_calls_not_needed(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where the plan has no rule for it, a run would be complete without it."""
+    whole = steps(journal)
+    write_steps(journal, [*whole, {**whole[3], "event": "not_needed"}])
+    assert cli.run(resume_words(journal.parent)) == 1
+    assert "the plan asks for every job" in capsys.readouterr().err
+
+
+def test_a_line_without_end_hides_nothing_behind_it(
+    journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, *rest = steps(journal)
+    for megabytes, says in ((1, "3 finished"), (9, "journal.jsonl:1: a line of 8 MB or more")):
+        write_steps(journal, [{**first, "stage": "x" * (megabytes << 20)}, *rest])
+        cli.run(["bench", "status", str(journal.parent)])
+        captured = capsys.readouterr()
+        assert says in captured.out + captured.err
+
+
+@pytest.mark.parametrize("link", [symlink, lambda path, _: os.mkfifo(path), lambda path, _: path.mkdir()])
+@pytest.mark.parametrize("command", [["bench", "status"], ["bench", "show"], ["report"]])
+def test_a_journal_that_is_no_file(tmp_path: Path, precious: Path, link, command: list[str]) -> None:  # type: ignore[no-untyped-def]
+    run = killed_run(tmp_path / "runs")
+    (run / "journal.jsonl").unlink()
+    link(run / "journal.jsonl", precious)
+    assert cli.run([*command, str(run)]) == 1
+    assert precious.read_bytes() == PRECIOUS

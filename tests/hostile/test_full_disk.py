@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from joulefleet.errors import StorageFull
+from joulefleet.files import new_file
 from tests.campaign import Batches
 from tests.conftest import FULL_COUNTS, missing
 from tests.hostile.test_kill import Kept, call, kept, leftovers, untouched
@@ -37,6 +39,19 @@ def fill(disk: Path, leave: int) -> Path:
     with ballast.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, max(PAGE, free - leave))
     return ballast
+
+
+def test_a_library_that_hides_the_full_disk(small_disk: Callable[[], Path]) -> None:
+    """As matplotlib's PDF does: what it does in its `finally` fails too, with words of its own."""
+    place = small_disk()
+    with pytest.raises(StorageFull, match="no space left"), new_file(place / "figure.pdf") as file:
+        try:
+            file.write(bytes(2 << 20))
+        finally:
+            vars(file)["pos"]
+    assert list(place.iterdir()) == []
+    with pytest.raises(KeyError), new_file(place / "figure.pdf") as file:
+        vars(file)["pos"]
 
 
 @pytest.mark.campaign

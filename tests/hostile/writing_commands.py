@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.runs.result import is_finished
+from emulator.selectors.neural.policy import read_policy
 from harness.profiles.build import build_profile
 from harness.profiles.library import build_run_profiles
 from joulefleet.runstore import RunStore
@@ -58,6 +59,11 @@ def hashed(path: Path) -> str:
     content = path.read_bytes()
     if path.suffix == ".json":
         content = json.dumps(_lasting(json.loads(content)), sort_keys=True).encode()
+    if path.suffix == ".safetensors":  # its manifest says how many processor seconds it took
+        policy = read_policy(content, path.name)
+        manifest = json.dumps(_lasting(policy.manifest.model_dump(mode="json")), sort_keys=True)
+        arrays = sorted((name, values.tobytes()) for name, values in policy.network.state_dict().items())
+        content = repr((manifest, arrays)).encode()
     return hashlib.sha256(content).hexdigest()
 
 
