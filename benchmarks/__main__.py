@@ -28,7 +28,7 @@ from benchmarks.suite.runner import names, run_in_child
 from joulefleet.config import validate
 from joulefleet.errors import JoulefleetError
 from joulefleet.files import write_atomic
-from joulefleet.records import read_json, write_record
+from joulefleet.records import read_json, read_record, write_record
 
 FINISHED = ".finished"
 """In the folder of the results: every module has been run; the next run begins anew."""
@@ -118,8 +118,11 @@ def _committed() -> Published:
 
 
 def publish(folder: Path) -> int:
-    """Write what was measured to the documentation."""
-    published = Published(modules=tuple(measured(folder)))
+    """Write what was measured to the documentation; modules that were not run keep what is there."""
+    found = {module.module: module for module in measured(folder)}
+    kept = read_record(PUBLISHED, Published).modules if PUBLISHED.exists() else ()
+    found = {module.module: module for module in kept if module.module in names()} | found
+    published = Published(modules=tuple(found[name] for name in sorted(found)))
     write_record(PUBLISHED, published, replace=True)
     write_atomic(PAGE, page(published).encode(), replace=True)
     print(f"wrote {PAGE} and {PUBLISHED}")

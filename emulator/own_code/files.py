@@ -112,7 +112,7 @@ def _use(code: OwnCode, found: GivenCode) -> None:
     rewards, aggregations = (_functions(code, module, group) for group in ("rewards", "aggregations"))
     if task is None and not (selectors or rewards or aggregations):
         raise ConfigError(
-            f"{code.file}: offers nothing", hint=f"it may define {OFFERS}; see docs/learning.md"
+            f"{code.file}: offers nothing", hint=f"it may define {OFFERS}; see docs/own-code.md"
         )
     groups: tuple[tuple[Registry[Any], Mapping[str, Any]], ...] = (
         (SELECTORS, selectors),

@@ -90,7 +90,7 @@ def tasks() -> Output:
             lines.append(f"{name:<26} {entry.target}  {_dim(entry.source, brackets=True)}")
     notes = [
         "`joulefleet list data` says where the data comes from",
-        "a task of your own is given with `--code FILE` (docs/learning.md)",
+        "a task of your own is given with `--code FILE` (docs/own-code.md)",
     ]
     return Output(rows, [*lines, *notes])
 

@@ -201,6 +201,21 @@ def test_the_page_is_that_of_the_published_results() -> None:
     assert PAGE.read_text() == page(read_record(PUBLISHED, Published))
 
 
+def test_one_module_is_published_beside_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not run again keeps its figures; what is no benchmark any more goes."""
+    published, results = tmp_path / "benchmarks.json", tmp_path / "results"
+    results.mkdir()
+    for name, path in (("PUBLISHED", published), ("PAGE", tmp_path / "benchmarks.md")):
+        monkeypatch.setattr(suite, name, path)
+    old = [module(ratio(1.0, 1.1), name=name) for name in ("energy_windows", "gone", QUICK)]
+    write_record(published, Published(modules=tuple(old)))
+    write_record(results / f"{QUICK}.json", module(ratio(3.0, 3.1), name=QUICK))
+    assert suite.main(["--publish", "--results", str(results)]) == 0
+    found = read_record(published, Published).modules
+    assert [(one.module, one.figures[0].low) for one in found] == [("energy_windows", 1.0), (QUICK, 3.0)]
+    assert "## energy_windows" in (tmp_path / "benchmarks.md").read_text(encoding="utf-8")
+
+
 def test_a_peer_that_does_not_install_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "REPOSITORY", tmp_path)
     monkeypatch.setattr(peers, "REQUIREMENTS", tmp_path)

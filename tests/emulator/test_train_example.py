@@ -12,7 +12,7 @@ import numpy as np
 from emulator.runs.result import load_result
 from tests.conftest import REPOSITORY
 
-PAGE = (REPOSITORY / "docs" / "learning.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "docs" / "training.md").read_text(encoding="utf-8")
 HOW_TO = PAGE[PAGE.index("### A data set for a built-in task") : PAGE.index("## Partitions")]
 
 
