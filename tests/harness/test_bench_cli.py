@@ -379,6 +379,10 @@ def test_the_live_table_shows_why_an_attempt_failed_until_one_succeeds() -> None
     shown = console.export_text()
     assert "last failure" in shown
     assert "killed by SIGSEGV" in shown
+    board.set("beta", failure="verify: " + "a gap longer than 0.05 s lies inside; " * 40)
+    narrow = Console(width=100, record=True, file=io.StringIO())
+    narrow.print(table(board.snapshot(), "0 of 4 jobs finished", 5))
+    assert len(narrow.export_text().splitlines()) < 12  # the devices stay on the screen
 
 
 def test_time_left_is_judged_by_the_pace_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
