@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from emulator.own_code import use_code
+from harness.bench.job.attempt import WAITING
 from harness.bench.job.workload import Workloads
 from harness.bench.journal import JOURNAL, JobHistory, job_histories, tell
 from harness.bench.matrix import BenchJob, choose, expand, fingerprint
@@ -267,9 +268,10 @@ def _conclude(
         raise KeyboardInterrupt
     if outcomes.failed and not (keep_on and coming is not None):
         name, why = next(iter(outcomes.failed.items()))
+        wait = " --wait (for meters in use)" if WAITING in why else ""
         raise JoulefleetError(
             f"{len(outcomes.failed)} of {len(files.jobs)} jobs failed, the first one {name}: {why}",
-            hint=f"see {run.path / 'failed'}; to try them again: {files.command(run.path)}"
+            hint=f"see {run.path / 'failed'}; to try them again: {files.command(run.path)}{wait}"
             + _built_of_the_others(run.path, files.jobs, outcomes),
         )
     histories = _histories(files, run.path)

@@ -33,12 +33,13 @@ def write_junit(run: StoredRun, out: Path, *, replace: bool = False) -> None:
 def write_gate_junit(checks: Sequence[GateCheck], max_increase: float, out: Path) -> None:
     """Store what `harness.results.gate` found: a test case per quantity, skipped where it cannot be told."""
     root = ET.Element("testsuites", {"name": "joulefleet"})
-    suite = ET.SubElement(root, "testsuite", {"name": f"limit +{max_increase * 100:.3g} %"})
+    limit = f"+{max_increase * 100:.3g} %"
+    suite = ET.SubElement(root, "testsuite", {"name": f"limit {limit}"})
     for check in checks:
         case = ET.SubElement(
             suite, "testcase", {"classname": _text(check.label), "name": _text(check.place), "time": "0.000"}
         )
-        said = _text(_ratio(check))
+        said = _text(f"{_change(check)}; {limit} is allowed")
         if check.outcome is Outcome.FAILED:
             ET.SubElement(case, "failure", {"type": "Increase", "message": said})
         elif check.outcome is Outcome.NOT_MEASURED:
@@ -51,8 +52,8 @@ def write_gate_junit(checks: Sequence[GateCheck], max_increase: float, out: Path
     _write(root, out, replace=True)
 
 
-def _ratio(check: GateCheck) -> str:
-    return "" if check.change is None else f"{check.change.ratio.text()} times what it was"
+def _change(check: GateCheck) -> str:
+    return "" if check.change is None else check.change.percent_text()
 
 
 def _write(root: ET.Element, out: Path, *, replace: bool) -> None:

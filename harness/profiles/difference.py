@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from joulefleet.interval import NORMAL_95, Interval, Scale, student_factor
+from joulefleet.rounding import signed
 from power import DeviceProfile
 from power.profile import SESSIONS_FOR_SPREAD, Quantity
 
@@ -80,6 +81,10 @@ def _repeated(quantity: Quantity, count: int, dof: int) -> float:
     return student_factor(dof) * math.sqrt(variance / count)
 
 
+def _percent(ratio: float) -> str:
+    return signed(round((ratio - 1) * 100, 6) + 0.0)  # what is left of rounding is no change
+
+
 @dataclass(frozen=True, slots=True)
 class QuantityChange:
     """One quantity before and after.
@@ -101,6 +106,17 @@ class QuantityChange:
         """Both with their half widths; None where a ratio has no interval."""
         before, after = (Side.of(q, self.between_sessions) for q in (self.before, self.after))
         return None if before is None or after is None else (before, after)
+
+    def percent_text(self) -> str:
+        """``+20 % [+17, +23]``; without brackets where the interval is not known."""
+        if math.isnan(self.ratio.mean):
+            return "-"
+        mean = f"{_percent(self.ratio.mean)} %"
+        return f"{mean} {self.interval_text()}" if self.ratio.known else mean
+
+    def interval_text(self) -> str:
+        """``[+17, +23]``, in percent."""
+        return f"[{_percent(self.ratio.low)}, {_percent(self.ratio.high)}]"
 
     @property
     def ratio(self) -> Interval:

@@ -73,6 +73,13 @@ def test_ratio_by_hand() -> None:
     assert not QuantityChange("epoch.gross_j", before, after).clear
 
 
+def test_what_rounding_leaves_is_no_change() -> None:
+    change = QuantityChange("x", of([0.1 + 0.2, 0.3, 0.3]), of([0.3, 0.3, 0.3]))
+    assert change.ratio.mean != 1.0
+    assert change.percent_text() == "+0 % [+0, +0]"
+    assert QuantityChange("x", of([1.0, 1.0, 1.0]), of([1.2, 1.2, 1.2])).percent_text() == "+20 % [+20, +20]"
+
+
 def test_what_one_unit_reads_wrong_cancels() -> None:
     before, after = of([1.99, 2.0, 2.01], 0.20), of([2.19, 2.2, 2.21], 0.22)
     apart = QuantityChange("x", before, after).ratio
@@ -164,6 +171,8 @@ def test_check_fails_passes_and_says_cannot_tell(
     assert {one["outcome"] for one in failed["checks"]} == {"failed"}
     (suite,) = ET.parse(junit).getroot()
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("2", "2", "0")
+    message = suite[0][0].get("message") or ""
+    assert re.fullmatch(r"\+20 % \[\+1\d, \+2\d\]; \+5 % is allowed", message), "as on the terminal"
     assert {one["outcome"] for one in ask(capsys, *check, "40%")["checks"]} == {"passed"}
     unsure = ask(capsys, *check, "0.20")
     assert {one["outcome"] for one in unsure["checks"]} == {"cannot tell"}

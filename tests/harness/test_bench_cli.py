@@ -328,9 +328,9 @@ def test_init_refuses_bad_answers(
 
 def test_init_asks(tmp_path: Path) -> None:
     out = tmp_path / "devices.toml"
-    answers = ["phone", "ssh", "192.168.1.4", "8022", "u0", "", "python3",
+    answers = ["my phone", "phone", "ssh", "192.168.1.4", "8022", "u0", "", "python3",
                "monsoon-lvpm", "", "321", "4.2", "4.35", "3",
-               "y", "here", "local", "python3", "none", "n"]  # fmt: skip
+               "y", "phone", "here", "local", "python3", "none", "n"]  # fmt: skip
     command = [sys.executable, "-m", "harness", "bench", "init", "--out", str(out)]
     done = subprocess.run(command, input="\n".join(answers) + "\n", capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -339,6 +339,15 @@ def test_init_asks(tmp_path: Path) -> None:
     assert devices["here"].transport == "local"
     assert devices["here"].meter is None
     assert "bench trust phone" in done.stdout
+    # A name that cannot be is asked for again at once, not refused after all answers.
+    assert "at most 31 letters" in done.stderr
+    assert "phone is listed already" in done.stderr
+
+
+def test_init_says_that_there_is_nothing_to_add_to(tmp_path: Path, ask: Ask) -> None:
+    add = ("init", "--out", str(tmp_path / "devices.toml"), "--add")
+    refused = ask(*add, "--device", "x", "--host", "x", "--meter", "none", code=3)
+    assert "without --add" in refused["error"]["hint"]
 
 
 def test_schema_is_printed(ask: Ask) -> None:
@@ -370,6 +379,10 @@ def test_the_live_table_shows_why_an_attempt_failed_until_one_succeeds() -> None
     shown = console.export_text()
     assert "last failure" in shown
     assert "killed by SIGSEGV" in shown
+    board.set("beta", failure="verify: " + "a gap longer than 0.05 s lies inside; " * 40)
+    narrow = Console(width=100, record=True, file=io.StringIO())
+    narrow.print(table(board.snapshot(), "0 of 4 jobs finished", 5))
+    assert len(narrow.export_text().splitlines()) < 12  # the devices stay on the screen
 
 
 def test_time_left_is_judged_by_the_pace_so_far(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,8 +62,10 @@ def test_a_meter_in_use_is_waited_for_or_fails_the_run(tmp_path: Path, wait: boo
         assert held.wait(30)
         files = read_bench_files(plan, inventory)
         if not wait:
-            with pytest.raises(JoulefleetError, match="in use by another process"):
+            with pytest.raises(JoulefleetError, match="in use by another process") as refused:
                 run_bench(files, tmp_path / "runs")
+            assert "--resume" in refused.value.hint
+            assert "--wait" in refused.value.hint
             other.join()
             return
         done = run_bench(files, tmp_path / "runs", pace=Pace(wait=True))

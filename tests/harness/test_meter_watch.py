@@ -99,6 +99,16 @@ def test_an_emulated_meter_is_watched(
     assert not list(tmp_path.iterdir())  # nothing is recorded
 
 
+def test_a_meter_that_is_silent_is_not_shown_as_if_it_spoke(capfd: pytest.CaptureFixture[str]) -> None:
+    options = EmulatorOptions(signal="constant:current=0.4,voltage=4.0", faults=("stall@2:2.5",))
+    with EmulatorProcess("monsoon-lvpm", options) as instrument:
+        port = ["--kind", "monsoon-lvpm", "--port", instrument.address, *LIMITS]
+        assert run(["meter", "watch", *port, "--seconds", "5"]) == 0
+    lines = capfd.readouterr().err.splitlines()
+    assert any(line.startswith("power no sample for ") for line in lines), lines
+    assert any(line.startswith("power 1.") for line in lines), lines
+
+
 def test_ctrl_c_ends_it_cleanly(lvpm: list[str]) -> None:
     command = [sys.executable, "-m", "harness", "meter", "watch", *lvpm, "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.frame import Command, Output, columns, root_option, run_argument, share
-from joulefleet.rounding import rounded, signed
+from joulefleet.rounding import rounded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -97,12 +97,7 @@ def _words(change: QuantityChange, word: str) -> str:
         return f"{amount} (interval not known)"
     if not change.clear:
         amount = f"the same {word} as far as can be told"
-    return f"{amount} {_interval(change)}"
-
-
-def _interval(change: QuantityChange) -> str:
-    low, high = ((end - 1) * 100 for end in (change.ratio.low, change.ratio.high))
-    return f"[{signed(low)}, {signed(high)}] %"
+    return f"{amount} {change.interval_text()} %"
 
 
 def _rows(difference: Difference, everything: bool) -> Iterable[list[str]]:
@@ -120,16 +115,9 @@ def _rows(difference: Difference, everything: bool) -> Iterable[list[str]]:
             change.place,
             number(change.before),
             number(change.after),
-            _percent(change) + star,
+            change.percent_text() + star,
             known,
         ]
-
-
-def _percent(change: QuantityChange) -> str:
-    if math.isnan(change.ratio.mean):
-        return "-"
-    mean = f"{signed((change.ratio.mean - 1) * 100)} %"
-    return f"{mean} {_interval(change).removesuffix(' %')}" if change.ratio.known else mean
 
 
 def _compare_data(found: RunDifference) -> dict[str, Any]:
@@ -232,7 +220,13 @@ def _check_lines(checks: Sequence[GateCheck], max_increase: float) -> list[str]:
     said = ", ".join(f"{count} {outcome.value}" for outcome, count in counts.items())
     lines = [f"limit +{max_increase * 100:.3g} %: {said}"]
     rows = [
-        [one.outcome.value, one.label, one.place, _percent(one.change) if one.change else "-", one.reason]
+        [
+            one.outcome.value,
+            one.label,
+            one.place,
+            one.change.percent_text() if one.change else "-",
+            one.reason,
+        ]
         for one in checks
     ]
     lines.append(columns(("", "profile", "quantity", "change", ""), rows, ("change",)))

@@ -64,14 +64,17 @@ def init(out: Path, add: bool, **given: Any) -> Output:
         raise ConfigError(
             f"{out}: exists already, not overwritten", hint="--add for the next device, or another --out"
         )
+    if add and not out.exists():
+        raise ConfigError(f"{out}: there is no such file to add to", hint="without --add it is written anew")
     before = _before(out) if add else _HEAD
-    asking = given["name"] is None
-    devices = [_device(given, asking=asking)]
+    asking, taken = given["name"] is None, _names(before)
+    devices = [_device(given, taken, asking=asking)]
     while asking and click.confirm("Another device?", default=False, err=True):
-        devices.append(_device(dict.fromkeys(given), asking=True))
+        taken.add(devices[-1][0])
+        devices.append(_device(dict.fromkeys(given), taken, asking=True))
     names = [name for name, _ in devices]
-    if twice := {name for name in names if names.count(name) > 1} | {*names}.intersection(_names(before)):
-        raise ConfigError(f"{out}: {', '.join(sorted(twice))} is listed already", hint="give another name")
+    if names[0] in _names(before):  # given as an option, so never asked for
+        raise ConfigError(f"{out}: {names[0]} is listed already", hint="give another name")
     file = before + "".join(_section(name, **answers) for name, answers in devices)
     parse_toml(file, Inventory, name=str(out) if add else "the answers")
     write_atomic(out, file.encode(), mode=0o600, replace=add)
@@ -114,10 +117,28 @@ _OPTIONS = {"voltage_v": "voltage", "voltage_max_v": "voltage-max", "current_lim
             "kind": "meter"}  # fmt: skip
 
 
-def _device(given: Answers, *, asking: bool) -> tuple[str, Answers]:
+def _new_name(taken: set[str]) -> Callable[[str], str]:
+    """Reads the name of a device; a bad one is asked for again, before all the other questions."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from harness.inventory import DeviceName
+
+    def read(name: str) -> str:
+        if name in taken:
+            raise click.UsageError(f"{name} is listed already")
+        try:
+            TypeAdapter(DeviceName).validate_python(name)
+        except ValidationError:
+            raise click.UsageError("a letter or digit, then at most 31 letters, digits and '-'") from None
+        return name
+
+    return read
+
+
+def _device(given: Answers, taken: set[str], *, asking: bool) -> tuple[str, Answers]:
     """A device's name, and what is answered about it and its meter."""
     ask = _asker(given, asking=asking)
-    name = ask("name", "Name of the device (letters, digits, '-')")
+    name = ask("name", "Name of the device (letters, digits, '-')", None, _new_name(taken))
     choice = click.Choice(["ssh", "local"])
     if ask("transport", "How is it reached? 'local' is this machine", "ssh", choice) == "ssh":
         reached = {
@@ -138,7 +159,7 @@ def _meter(ask: Callable[..., Any], *, asking: bool) -> Answers | None:
     if asking:
         _show_instruments()
     known = [*METERS.entries(), "none"]
-    kind = ask("kind", f"Kind of its meter ({', '.join(known)})", None, click.Choice(known))
+    kind = ask("kind", "Kind of its meter", None, click.Choice(known))
     if kind == "none":
         return None
     METERS.load(kind)  # an unknown kind given as an option is refused with the known ones

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from harness.bench.job.live_status import StatusBoard
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from harness.rounds.session import RunFiles, Session
 
 REFRESH_S = 0.25
+FAILURE_CHARS = 120
+"""Of a failure in the table; the rest would push the devices off the screen, and `bench status` has it."""
+
 ROUND_EVENTS = ("round", "registration")
 SAID_ABOVE = ("run", "profiles", "round_finished")
 """Events that stay on a terminal, above the table."""
@@ -189,7 +193,7 @@ def table(devices: list[DeviceNow], title: str, epochs: int) -> Table:
             f"{device.epoch}/{epochs}" if device.epoch else "",
             "" if device.power_w is None else f"{device.power_w:.3f}",
             "" if device.temperature_c is None else f"{device.temperature_c:.1f} °C",
-            *[device.failure] * failed,
+            *[shorten(device.failure, FAILURE_CHARS, placeholder=" ...")] * failed,
         )
     return shown
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 SHOWN_S = 0.5
 """The watts shown are a mean over this long: a number that changes faster cannot be read."""
 
+SILENT_S = 1.0
+"""Without a sample for this long, the last watts are no longer those of now."""
+
 LINE_S = 1.0
 REFRESH_S = 0.25
 
@@ -50,6 +53,7 @@ class Watched:
         self._first_ns: int | None = None
         self._last: tuple[int, float, int] | None = None
         self._recent = (0.0, 0, 0)
+        self._came_s = 0.0
 
     def add(self, block: SampleBlock) -> None:
         """Take a block into account."""
@@ -65,6 +69,7 @@ class Watched:
         self.lowest_w = min(self.lowest_w, float(power_w.min()))
         self.highest_w = max(self.highest_w, float(power_w.max()))
         self._show(t_ns, power_w)
+        self._came_s = time.monotonic()
         self._last = (int(t_ns[-1]), float(power_w[-1]), block.first_index + len(block))
 
     def _join(self, block: SampleBlock, power_w: NDArray[np.float64]) -> None:
@@ -116,8 +121,9 @@ class Watched:
         if not self.n_samples:
             return {"power": "waiting for the first sample"}
         bound = ">= " if self.unseen_s > 0 else ""
+        silent_s = time.monotonic() - self._came_s
         return {
-            "power": f"{self.now_w:.4f} W",
+            "power": f"no sample for {silent_s:.0f} s" if silent_s > SILENT_S else f"{self.now_w:.4f} W",
             "so far": f"{bound}{self.energy_j:.4g} J in {self.seconds:.1f} s",
             "lowest": f"{self.lowest_w:.4f} W",
             "highest": f"{self.highest_w:.4f} W",
@@ -189,6 +195,10 @@ def _shown(seen: Watched) -> Iterator[None]:
         thread.start()
         try:
             yield
+        except BaseException:  # the table goes away, and what was seen with it
+            if terminal and seen.n_samples:
+                _line(seen)
+            raise
         finally:
             over.set()
             thread.join()
