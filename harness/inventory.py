@@ -128,6 +128,24 @@ class Inventory(ClosedModel):
         # that is named by neither serial number nor port, nor shared by name, is the only one of its kind.
         return f"{meter.kind}:{meter.serial or meter.port or device.shared_meter}"
 
+    def require_places(self, names: Iterable[str]) -> None:
+        """Refuse devices that are to work at the same time in one folder: its lock lets one job run.
+
+        Raises:
+            ConfigError: Two are the same login and folder.
+        """
+        by_place: dict[tuple[object, ...], str] = {}
+        for name in names:
+            device = self.device(name)
+            jump = device.jump and device.jump.model_dump_json()
+            place = (device.transport, device.host, device.port, device.user, jump, device.state)
+            other = by_place.setdefault(place, name)
+            if other != name:
+                raise ConfigError(
+                    f"{other} and {name} share the folder {device.state}, where one job runs at a time",
+                    hint=f'give one a folder of its own: `state = ".joulefleet-{name}"` in its entry',
+                )
+
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """What to try instead of an unknown name."""

@@ -34,7 +34,7 @@ def bench_devices(scenario: Scenario, settings: FederateSettings, inventory: Inv
     """The devices that take part, in the order of the partition.
 
     Raises:
-        ConfigError: One is unknown, has no meter, or shares one: all may be measured at the same time.
+        ConfigError: One is unknown, has no meter, or shares one, or a folder: all work at the same time.
     """
     devices = plan_devices(settings.plan(scenario), inventory)
     for condition in settings.conditions:
@@ -47,6 +47,7 @@ def bench_devices(scenario: Scenario, settings: FederateSettings, inventory: Inv
                 f"{other} and {device} share a meter, so they cannot be in the same round",
                 hint="name the devices to use in the settings (`devices = [...]`)",
             )
+    inventory.require_places(devices)
     return devices
 
 

@@ -115,6 +115,8 @@ def _require_devices(plan: ProbingPlan, inventory: Inventory, devices: Sequence[
             f"the same time: {' and '.join(shared)} share a meter",
             hint="give each device a meter of its own, or ask for fewer candidates",
         )
+    if most > 1:
+        inventory.require_places(devices)
 
 
 def _draw_candidates(

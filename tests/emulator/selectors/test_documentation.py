@@ -17,6 +17,11 @@ HOW_TO = PAGE[PAGE.index("## Adding one") :]
 NOTES = (REPOSITORY / "docs" / "selectors-notes.md").read_text(encoding="utf-8")
 
 
+def test_every_selector_is_in_the_table() -> None:
+    rows = "".join(row.split("|")[1] for row in PAGE.splitlines() if row.startswith("| `"))
+    assert {name for name in SELECTORS.entries() if f"`{name}`" not in rows} == set()
+
+
 def test_every_field_that_can_be_asked_for() -> None:
     kept_by_the_engine = {"asked"}
     fields = (VIEW_FIELDS | SCALARS) - kept_by_the_engine

@@ -13,6 +13,8 @@ from emulator.selectors.registry import SELECTORS
 from harness.federate.files import bench_devices, check_selector, not_used, on_bench, read_federate_files
 from harness.federate.settings import FederateSettings
 from harness.inventory import Inventory, load_inventory
+from harness.probing.plan import ProbingPlan
+from harness.probing.schedule import expand_rounds
 from joulefleet.config import parse_toml
 from joulefleet.errors import ConfigError
 from tests.conftest import REPOSITORY
@@ -99,6 +101,28 @@ def test_what_a_bench_does_not_do(text: str, message: str) -> None:
 def test_devices_that_cannot_be(inventory: Inventory, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         bench_devices(scenario_of("[protocol]\nk = 1"), settings_of(text), inventory)
+
+
+TWO = "".join(
+    f'[devices.{name}]\ntransport = "local"\n[devices.{name}.meter]\nkind = "replay"\nport = "{name}"\n'
+    "voltage_v = 4\nvoltage_max_v = 4.2\ncurrent_limit_a = 3\n"
+    for name in ("one", "two")
+)
+
+
+def test_two_devices_in_one_folder_are_in_no_round_together() -> None:
+    """Its lock lets one job run: every round would lose one of the two."""
+    scenario, settings = scenario_of("[protocol]\nk = 1"), settings_of("")
+    with pytest.raises(ConfigError, match=r"one and two share the folder \.joulefleet") as refused:
+        bench_devices(scenario, settings, parse_toml(TWO, Inventory, name="devices.toml"))
+    state = refused.value.hint.split("`")[1]
+    apart = TWO.replace("[devices.two]", f"[devices.two]\n{state}")
+    assert bench_devices(scenario, settings, parse_toml(apart, Inventory, name="d")) == ("one", "two")
+    plan = parse_toml(
+        'task = "mnist-lenet5"\ncandidates = [2]\nchosen = [1]\nbackend = "torch"', ProbingPlan, name="p"
+    )
+    with pytest.raises(ConfigError, match="share the folder"):
+        expand_rounds(plan, parse_toml(TWO, Inventory, name="devices.toml"))
 
 
 def test_every_selector_can_be_run_or_says_why_not() -> None:
