@@ -17,7 +17,7 @@ from typing import IO, Any, ClassVar, TypeVar
 
 from pydantic import model_validator
 
-from joulefleet.budgets import RECORD_BYTES, parse_json, read_bounded
+from joulefleet.budgets import HASHED_BYTES, RECORD_BYTES, parse_json, read_bounded
 from joulefleet.config import ClosedModel, validate
 from joulefleet.errors import StorageError, StorageFull
 
@@ -85,8 +85,14 @@ def canonical_json(data: object) -> bytes:
 
 
 def file_sha256(path: Path) -> str:
-    """Hash of a file's bytes, read in bounded memory."""
+    """Hash of a file's bytes, read in bounded memory.
+
+    Raises:
+        StorageError: There are more of them than anything has that is hashed.
+    """
     with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size > HASHED_BYTES:
+            raise StorageError(f"{path}: more than {HASHED_BYTES >> 30} GB")
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
