@@ -26,6 +26,9 @@ RECORD_BYTES = 256 << 20
 JOURNAL_LINE_BYTES = 8 << 20
 """One line of a journal. The longest names all jobs of a plan: 100,000 of them have four megabytes."""
 
+HASHED_BYTES = 256 << 30
+"""A file that is hashed. A week of samples at 5 kHz has a third of it."""
+
 DEPTH = 64
 """Levels of nesting in JSON and TOML. Ours have six."""
 

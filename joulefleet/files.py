@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from joulefleet.budgets import HASHED_BYTES
 from joulefleet.errors import StorageError, StorageFull
 
 _HIDDEN = ".joulefleet.tmp"
@@ -22,8 +23,14 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def file_sha256(path: Path) -> str:
-    """Hash of a file's bytes, read in bounded memory."""
+    """Hash of a file's bytes, read in bounded memory.
+
+    Raises:
+        StorageError: There are more of them than anything has that is hashed.
+    """
     with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size > HASHED_BYTES:
+            raise StorageError(f"{path}: more than {HASHED_BYTES >> 30} GB")
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.inventory import Inventory, Login, load_inventory
-from joulefleet.budgets import RECORD_BYTES, parse_json, read_bounded
+from joulefleet.budgets import RECORD_BYTES, OverBudget, parse_json, read_bounded
 from joulefleet.errors import DataQualityError, JoulefleetError, StorageError
 from joulefleet.files import new_folder
 from joulefleet.runstore.run import read_run
@@ -27,6 +27,8 @@ from joulefleet.runstore.table import PARQUET_SUFFIX, STREAM_SUFFIX, iter_batche
 NOT_PRIVATE = {"", "localhost", "127.0.0.1", "::1"}
 KEPT_BACK = ("*.known_hosts", ".*", "*.torn")
 """Files that are of no use to others."""
+BINARY = (".bin", ".npz")
+"""Bytes of an instrument, arrays: no texts are in them."""
 
 _PATTERNS = {
     "IP address": re.compile(r"(?<![\w.-])(?!127\.0\.0\.1\b|0\.0\.0\.0\b)(?:\d{1,3}\.){3}\d{1,3}(?![\w.-])"),
@@ -124,16 +126,17 @@ def _copy(path: Path, target: Path, names: dict[str, str], shared: SharedRun) ->
     elif path.suffix in (PARQUET_SUFFIX, STREAM_SUFFIX):
         _copy_table(path, target, names, shared)
     else:
-        data = read_bounded(path, RECORD_BYTES) if path.suffix != ".bin" else b""
         try:
-            text = data.decode()
-        except UnicodeDecodeError:
-            text = ""
+            data = read_bounded(path, RECORD_BYTES) if path.suffix not in BINARY else b""
+        except OverBudget as error:
+            raise StorageError(f"{path}: {error}") from error
+        # A log that was cut in the middle of a letter is text all the same.
+        text = data.decode(errors="surrogateescape")
         replaced = _in_text(text, path.suffix, names, shared.replaced) if text else text
         if replaced == text:
             shutil.copyfile(path, target)
         else:
-            target.write_text(replaced, encoding="utf-8")
+            target.write_text(replaced, encoding="utf-8", errors="surrogateescape")
     return shared.replaced.total() > before
 
 

@@ -21,6 +21,8 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+LONGEST_PATH = 2_000
+"""Three words and the name of a folder; Python refuses to read numbers of 4,300 digits."""
 
 
 class Guard:
@@ -64,7 +66,8 @@ class Guard:
             values.setdefault(name, []).append(value)
         hosts, origins, sites = (values.get(name, []) for name in (b"host", b"origin", b"sec-fetch-site"))
         own = (
-            len(hosts) == 1
+            len(scope["path"]) <= LONGEST_PATH
+            and len(hosts) == 1
             and hosts[0] in self._hosts
             and set(origins) <= self._origins
             and (set(sites) <= {b"same-origin", b"none"} or _opens_page(scope, values))

@@ -27,6 +27,8 @@ from power.recording import (
 KEPT = 8
 LARGEST_BYTES = 1 << 28
 """Of a stored envelope: that of a week at 5 kHz."""
+LONGEST_S = 1e9
+"""What is asked for is counted in nanoseconds."""
 
 
 @dataclass(slots=True)
@@ -131,6 +133,6 @@ def seconds(text: str | None, default: float) -> float:
         value = default if text is None else float(text)
     except ValueError:
         value = math.nan
-    if math.isnan(value):
+    if math.isnan(value) or (text is not None and abs(value) > LONGEST_S):
         raise StorageError("not a time")
     return value

@@ -25,7 +25,7 @@ from harness.lab.folders import Folders, is_finished
 from harness.lab.guard import Guard
 from harness.lab.recorded import OpenRecordings, seconds
 from joulefleet.budgets import parse_json
-from joulefleet.errors import JoulefleetError, StorageError
+from joulefleet.errors import JoulefleetError, StorageError, describe
 from joulefleet.printable import printable_data
 from joulefleet.runstore.notes import LONGEST, add_note, read_notes
 from joulefleet.runstore.run import read_run
@@ -113,7 +113,7 @@ class Lab:
     def report(self, question: Request) -> Response:
         """The stored page of a run, shut in."""
         root, name, key = (question.path_params[part] for part in ("root", "name", "key"))
-        if not hmac.compare_digest(key, self.page_key(root, name)):
+        if not hmac.compare_digest(key.encode(), self.page_key(root, name).encode()):
             raise StorageError("no such page")
         file = self.folders.run(root, name) / "report.html"
         if file.stat().st_size > LARGEST_PAGE:
@@ -163,6 +163,8 @@ def _answering(method: Callable[[Request], dict[str, Any] | Response]) -> Callab
             found = method(question)
         except (JoulefleetError, OSError, ValueError) as error:
             return JSONResponse(printable_data({"error": str(error)}), status_code=404)
+        except Exception as error:  # whatever is in a run: the terminal is no place for its traceback
+            return JSONResponse(printable_data({"error": f"unexpected: {describe(error)}"}), status_code=500)
         return found if isinstance(found, Response) else JSONResponse(printable_data(found))
 
     return endpoint

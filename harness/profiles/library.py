@@ -183,13 +183,15 @@ def _require_once(captures: Iterable[Capture]) -> None:
     """Refuse captures that are there twice, as in a run and its copy: they would count as repetitions."""
     seen: dict[str, Path] = {}
     for capture in captures:
-        name = capture.record.capture_id
-        if name in seen:
-            raise DataQualityError(
-                f"capture {name} is in {seen[name]} and in {capture.folder}",
-                hint="a run and its copy are one run: name one of them",
-            )
-        seen[name] = capture.folder
+        record = capture.record
+        # A copy under a name of its own still has the recording of the first.
+        for what in (f"capture {record.capture_id}", f"recording {record.recording_sha256[:16]}"):
+            if what in seen:
+                raise DataQualityError(
+                    f"{what} is in {seen[what]} and in {capture.folder}",
+                    hint="a run and its copy are one run: name one of them",
+                )
+            seen[what] = capture.folder
 
 
 def recalibrated(captures: Sequence[Capture], calibration: MeterCalibration, device: str) -> list[Capture]:

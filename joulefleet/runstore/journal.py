@@ -99,8 +99,11 @@ def read_journal(path: Path) -> Iterator[dict[str, Any]]:
 def cut_torn_line(path: Path) -> int:
     """Cut an unfinished last line off, keeping its bytes in ``<name>.torn``. Returns the bytes cut."""
     with os.fdopen(open_plain(path, os.O_RDWR), "rb+") as file:
-        if not os.fstat(file.fileno()).st_size:  # which cannot be mapped
+        size = os.fstat(file.fileno()).st_size
+        if not size:  # which cannot be mapped
             return 0
+        if size > RECORD_BYTES:
+            raise StorageError(f"{path}: more than {RECORD_BYTES >> 20} MB of records")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as lines:
             whole = lines.rfind(b"\n") + 1
             torn = lines[whole:]

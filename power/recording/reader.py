@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+SAMPLE_BYTES, BATCH_HEAD_BYTES = 64, 1 << 16
+"""At most, of a stored sample and of what stands around those of a batch."""
+
 
 @dataclass(frozen=True)
 class Recording:
@@ -208,7 +211,19 @@ def open_recording(folder: Path | str, *, calibration: MeterCalibration | None =
         raise StorageError(
             f"{folder}: {stored} samples in the index, {recording.record.n_samples} in the record"
         )
+    _check_size(recording)
     return recording if calibration is None else recording.recalibrated(calibration)
+
+
+def _check_size(recording: Recording) -> None:
+    """Refuse samples with more around them than they take: a file of terabytes takes no room on a disk."""
+    path = recording.folder / "samples.arrows"
+    try:
+        held = path.stat().st_size
+    except OSError as error:
+        raise storage_error(path, error) from error
+    if held > (len(recording) + 1) * BATCH_HEAD_BYTES + recording.record.n_samples * SAMPLE_BYTES:
+        raise StorageError(f"{path}: {held:,} bytes, more than {recording.record.n_samples:,} samples take")
 
 
 def verify_hashes(recording: Recording) -> list[str]:

@@ -22,6 +22,7 @@ from harness.lab.bench import _stages
 from harness.results.overview import overview
 from harness.results.stored_run import StoredRun
 from joulefleet.errors import ConfigError, JoulefleetError, StorageError
+from joulefleet.files import file_sha256
 from joulefleet.runstore import Journal, RunStore, TableWriter, salvage_run
 from joulefleet.runstore.store import summarise
 from tests.harness.stored_bench import stored_bench
@@ -363,3 +364,21 @@ def test_a_journal_that_is_no_file(tmp_path: Path, precious: Path, link, command
     link(run / "journal.jsonl", precious)
     assert cli.run([*command, str(run)]) == 1
     assert precious.read_bytes() == PRECIOUS
+
+
+@pytest.mark.timeout(60)
+def test_a_file_of_terabytes_that_takes_no_room(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A hole in a file: it fits into a small archive, and asks for hours."""
+    run = stored_bench(tmp_path / "runs")
+    job = sorted((run / "jobs").iterdir())[0]
+    os.truncate(job / "samples.arrows", 1 << 40)
+    build = ["profile", "build", str(run)]
+    for words in (["meter", "show", str(job)], ["bench", "show", str(run), job.name], build):
+        assert cli.run(words) == 1
+        assert "more than 7,300 samples take" in capsys.readouterr().err
+    os.truncate(job / "markers.jsonl", 1 << 40)
+    with pytest.raises(StorageError, match="more than 256 GB"):
+        file_sha256(job / "markers.jsonl")
+    os.truncate(run / "journal.jsonl", 1 << 40)
+    assert cli.run(["runs", "salvage", str(run)]) == 1
+    assert "more than 256 MB of records" in capsys.readouterr().err

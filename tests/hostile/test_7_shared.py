@@ -1,6 +1,7 @@
 """Class 7: what a configuration tells about a lab stays with its owner, and out of copies for others."""
 
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -102,3 +103,23 @@ def test_the_configuration_of_a_run_is_for_its_owner(tmp_path: Path) -> None:
 
     _keep_inventory(run / "config", "[devices.other]\nhost = 'x'\n")
     assert stat.S_IMODE((run / "config" / "devices-2.toml").stat().st_mode) == 0o600
+
+
+def test_a_log_that_is_no_utf8_is_searched_all_the_same(tmp_path: Path) -> None:
+    """One byte, as of a letter that a full disk cut in two, and the file was copied as it was."""
+    run = private_run(tmp_path / "runs")
+    for name in ("run.log", "jobs/agent.log", "report.html"):
+        (run / name).write_bytes(b"\xff\xc3" + (run / name).read_bytes() + b"\xc3")
+    assert cli.run(["export", str(run), "--share", str(tmp_path / "out")]) == 0
+    text = all_text(tmp_path / "out")
+    assert [secret for secret in SECRETS if secret in text] == []
+    assert (tmp_path / "out" / "run.log").read_bytes()[:2] == b"\xff\xc3"
+
+
+def test_a_log_of_terabytes_is_not_shared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = stored_bench(tmp_path / "runs")
+    (run / "run.log").touch()
+    os.truncate(run / "run.log", 1 << 40)
+    assert cli.run(["export", str(run), "--share", str(tmp_path / "out")]) == 1
+    assert "run.log: more than 256 MB" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
