@@ -197,8 +197,10 @@ def _means(courses: tuple[Course, ...], name: str) -> Any:
 
 
 def _difference(values: Any, digits: int) -> str:
-    """Mean of the paired differences and Student's 95 % interval."""
+    """Mean of the paired differences and Student's 95 % interval; of fewer than three the values."""
     found = student_interval(values, Scale.LINEAR)
+    if not found.known:
+        return " and ".join(f"{value:+.{digits}f}" for value in values)
     return f"{found.mean:+.{digits}f} [{found.low:+.{digits}f}, {found.high:+.{digits}f}]"
 
 
