@@ -1,7 +1,7 @@
 """What bfloat16 does to accuracy, from its data: ``python docs/results/bfloat16.py`` prints the table.
 
-``python docs/results/bfloat16.py measure`` trains: every model in both precisions on the same seeds, in one
-process of one thread. Rounds that are in the data are not trained again, so it can be ended at any time.
+``python docs/results/bfloat16.py measure [MODEL...]`` trains each model in both precisions on the same seeds,
+in one process of one thread. Runs that are in the data are not repeated, so it can be ended at any time.
 A run is federated averaging with our own trainer: so many random devices a round, the same in both.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,9 +63,12 @@ PLANS = {
     "ResNet-18": Plan(
         "cifar10-resnet18", "mnist", "dir_client", 20, 4, 2, 10, 5, {"alpha": 0.5, "samples_per_client": 160}
     ),
-    "LSTM": Plan("shakespeare-lstm", "shakespeare", "iid", 20, 2, 2, 12, 5, {"samples_per_client": 320}, 0.1),
+    "ResNet-18, 40 rounds": Plan(
+        "cifar10-resnet18", "mnist", "dir_client", 20, 4, 2, 40, 5, {"alpha": 0.5, "samples_per_client": 160}
+    ),
+    "LSTM": Plan("shakespeare-lstm", "shakespeare", "iid", 20, 2, 4, 10, 5, {"samples_per_client": 320}, 0.3),
     "VGG-16": Plan(
-        "cinic10-vgg16", "mnist", "iid", 10, 2, 4, 8, 3, {"samples_per_client": 160}, 0.03, tested=500
+        "cinic10-vgg16", "mnist", "iid", 10, 2, 4, 6, 3, {"samples_per_client": 320}, 0.03, tested=500
     ),
 }
 
@@ -84,9 +88,11 @@ def measure(path: Path, models: list[str]) -> None:
                 if (model, seed, precision) in done or seed >= PLANS[model].seeds:
                     continue
                 rows = [(model, seed, precision, *row) for row in _run(PLANS[model], seed, precision)]
-                with path.open("a", newline="") as file:
-                    csv.writer(file, lineterminator="\n").writerows(rows)
-                print(*rows[-1], flush=True)
+                lines = [",".join(map(str, row)) + "\n" for row in rows]
+                with path.open("a", encoding="utf-8") as file:
+                    file.write("".join(lines))
+                sys.stdout.write(lines[-1])
+                sys.stdout.flush()
 
 
 def _run(plan: Plan, seed: int, precision: str) -> Iterator[tuple[int, str, str, str]]:
@@ -136,3 +142,67 @@ def _rows(path: Path) -> list[dict[str, str]]:
         return []
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
+
+
+Course = dict[str, list[float]]
+"""Of a run, round by round: its accuracy, its loss, its CPU time so far."""
+
+
+def read(path: Path = DATA) -> dict[str, dict[int, tuple[Course, Course]]]:
+    """By model and seed: float32 and bfloat16, where both are there."""
+    found: dict[tuple[str, int], dict[str, Course]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(list))
+    )
+    for row in _rows(path):
+        course = found[row["model"], int(row["seed"])][row["precision"]]
+        for name in COLUMNS[4:]:
+            course[name].append(float(row[name]))
+    pairs: dict[str, dict[int, tuple[Course, Course]]] = defaultdict(dict)
+    for (model, seed), courses in found.items():
+        if set(courses) == set(PRECISIONS):
+            pairs[model][seed] = (courses["float32"], courses["bfloat16"])
+    return pairs
+
+
+def table(path: Path = DATA) -> str:
+    """Markdown: a row per model."""
+    header = [
+        "model", "seeds", "float32, end: accuracy %", "bfloat16, end: points",
+        "mean of all rounds: points", "loss, end", "CPU time, float32 to bfloat16",
+    ]  # fmt: skip
+    lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
+    for model, seeds in read(path).items():
+        exact, half = zip(*seeds.values(), strict=True)
+        accuracy, loss, cpu_s = COLUMNS[4:]
+        ends = 100 * (_ends(half, accuracy) - _ends(exact, accuracy))
+        means = 100 * (_means(half, accuracy) - _means(exact, accuracy))
+        texts = [
+            model, str(len(seeds)), f"{100 * _ends(exact, accuracy).mean():.1f}",
+            _difference(ends, 1), _difference(means, 1),
+            _difference(_ends(half, loss) - _ends(exact, loss), 3),
+            f"{np.median(_ends(exact, cpu_s) / _ends(half, cpu_s)):.2f}x",
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(texts) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _ends(courses: tuple[Course, ...], name: str) -> Any:
+    return np.array([course[name][-1] for course in courses])
+
+
+def _means(courses: tuple[Course, ...], name: str) -> Any:
+    return np.array([np.mean(course[name]) for course in courses])
+
+
+def _difference(values: Any, digits: int) -> str:
+    """Mean of the paired differences and Student's 95 % interval; of fewer than three the values."""
+    found = student_interval(values, Scale.LINEAR)
+    if not found.known:
+        return " and ".join(f"{value:+.{digits}f}" for value in values)
+    return f"{found.mean:+.{digits}f} [{found.low:+.{digits}f}, {found.high:+.{digits}f}]"
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["measure"]:
+        measure(DATA, sys.argv[2:] or list(PLANS))
+    sys.stdout.write(table())

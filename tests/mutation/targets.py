@@ -153,6 +153,7 @@ LIVE = (
     "tests/emulator/test_view_seam.py",
     "tests/emulator/test_vision.py",
     "tests/emulator/test_volatility_page.py",
+    "tests/emulator/test_bfloat16_page.py",
     "tests/joulefleet/test_class_names.py",
     "tests/joulefleet/test_front_doors.py",
     "tests/emulator/test_documentation.py",
