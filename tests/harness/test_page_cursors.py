@@ -1,4 +1,4 @@
-"""Two cursors and two recordings over each other on a run's page, in Chromium, against the samples themselves."""
+"""Two cursors, and two recordings over each other, on a run's page in Chromium, against the samples."""
 
 import re
 from collections.abc import Callable, Iterator
