@@ -53,7 +53,9 @@ def live_view(files: BenchFiles, stop: threading.Event) -> View:
 
 
 @contextlib.contextmanager
-def shown(files: RunFiles, epochs: int, rounds: int) -> Iterator[tuple[threading.Event, Listener, StatusBoard]]:
+def shown(
+    files: RunFiles, epochs: int, rounds: int
+) -> Iterator[tuple[threading.Event, Listener, StatusBoard]]:
     """For rounds on several devices: a table on a terminal, a line per event elsewhere.
 
     Gives a stop by signals, a listener, and the board that the table is drawn from; after a stop it says how
