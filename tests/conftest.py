@@ -67,7 +67,7 @@ def missing(reason: str) -> None:
     pytest.skip(reason)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def require_program() -> Callable[[str, str], str]:
     """``require_program("sshd", "openssh-server")`` gives its path."""
 

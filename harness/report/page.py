@@ -169,6 +169,14 @@ class Section:
         """In the order in which they stand on the page."""
         return [*self.charts, *(chart for fold in self.folds for chart in fold.charts)]
 
+    def named_charts(self) -> list[tuple[str, Figure]]:
+        """Likewise, each with a name that says which fold it is of: many folds hold charts of one title."""
+        inside = [(fold.title, chart) for fold in self.folds for chart in fold.charts]
+        return [
+            *((chart.title, chart) for chart in self.charts),
+            *((chart.title if chart.title == of else f"{of}: {chart.title}", chart) for of, chart in inside),
+        ]
+
     def all_tables(self) -> list[Table]:
         """Likewise."""
         return [*self.tables, *(table for fold in self.folds for table in fold.tables)]

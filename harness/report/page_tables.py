@@ -51,12 +51,16 @@ def _parts(section: Section) -> Iterator[Part]:
         yield "numbers", columns, rows
     for table in section.all_tables():
         yield table.caption[:40] or "table", *_table(table)
-    for figure in section.all_charts():
-        yield figure.title, *FIGURES[type(figure)](figure)
+    for name, figure in section.named_charts():
+        yield name, *FIGURES[type(figure)](figure)
+
+
+SLUG_CHARS = 90
+"""Of a name: room for a section, a job and what is shown of it."""
 
 
 def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:60].strip("_")
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:SLUG_CHARS].strip("_")
 
 
 def _number(number: Number) -> Row:

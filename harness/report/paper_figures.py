@@ -53,13 +53,13 @@ def write_figures(page: Page, out: Path) -> list[Path]:
         raise StorageError(f"{out}: {error.strerror or error}") from error
     written = []
     with mpl.rc_context(STYLE):
-        for number, figure in enumerate(_figures(page), start=1):
+        for number, (name, figure) in enumerate(_figures(page), start=1):
             canvas = Canvas(figsize=(WIDTH_IN, _height_in(figure)), layout="constrained")
             axes = canvas.add_subplot()
             DRAW[type(figure)](axes, figure)
-            axes.set_title(f"{printable(figure.title)} [{figure.origin}]", fontsize=8, loc="left", wrap=True)
+            axes.set_title(f"{printable(name)} [{figure.origin}]", fontsize=8, loc="left", wrap=True)
             for suffix in SUFFIXES:
-                path = out / f"{number:02d}-{_slug(figure.title)}{suffix}"
+                path = out / f"{number:02d}-{_slug(name)}{suffix}"
                 # No date: the same data gives the same bytes.
                 dateless = {"Date": None} if suffix == ".svg" else {"CreationDate": None}
                 with new_file(path, replace=True) as file:
@@ -68,13 +68,13 @@ def write_figures(page: Page, out: Path) -> list[Path]:
     return written
 
 
-def _figures(page: Page) -> Iterator[Figure]:
+def _figures(page: Page) -> Iterator[tuple[str, Figure]]:
     for section in page.sections:
-        yield from section.all_charts()
+        yield from section.named_charts()
 
 
 def _slug(title: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:48].strip("-") or "figure"
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:80].strip("-") or "figure"
 
 
 def _height_in(figure: Figure) -> float:

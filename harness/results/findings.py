@@ -9,7 +9,8 @@ from harness.results.tables import JobCapture, Row, RunTable
 from power import DeviceProfile, Finding, Severity
 
 FINDINGS = {"job": str, "source": str, "severity": str, "code": str, "count": int, "message": str}
-_ORDER = [Severity.ERROR.value, Severity.WARNING.value, Severity.INFO.value]
+SEVERITIES = [Severity.ERROR.value, Severity.WARNING.value, Severity.INFO.value]
+"""The most severe first."""
 
 
 def finding_table(
@@ -31,7 +32,7 @@ def finding_table(
     rows = [row for job in captures for row in _of_capture(job)]
     rows += [*_of_attempts(attempts, finished), *_of_profiles(profiles)]
     rows += [_row(where, "run", "not_usable", Severity.ERROR, why) for where, why in problems.items()]
-    return RunTable("findings", FINDINGS, sorted(rows, key=lambda row: _ORDER.index(row["severity"])))
+    return RunTable("findings", FINDINGS, sorted(rows, key=lambda row: SEVERITIES.index(row["severity"])))
 
 
 def _row(job: str, source: str, code: str, severity: Severity, message: str, count: int = 1) -> Row:

@@ -89,11 +89,12 @@ def write(
     clock: ClockFit = CLOCK,
     lag_s: float = 0.0,
     began_utc: datetime | None = None,
+    silent_ns: int = 0,
     **facts: Any,
 ) -> Capture:
     """Store a capture; ``lag_s`` is the time constant of the supply, ``facts`` go to its record.
 
-    ``began_utc`` is when the recording began; now, if None.
+    ``began_utc`` is when the recording began, now if None; the first sample comes ``silent_ns`` later.
     """
     folder.mkdir(parents=True)
     counts = [round(s.seconds * RATE_HZ) for s in stretches]
@@ -109,7 +110,7 @@ def write(
         kind="synthetic", emulated=emulated, rate_hz=RATE_HZ, tick_hz=RATE_HZ, uniform_ticks=True,
         accuracy=accuracy(gain_rel), loss=Loss.COUNTED,
     )  # fmt: skip
-    writer = RecordingWriter(folder, info, None, started_ns=0)
+    writer = RecordingWriter(folder, info, None, started_ns=-silent_ns)
     n = len(watts)
     ticks = np.arange(n)
     writer.append(SampleBlock(ticks * PERIOD_NS, ticks, watts / SUPPLY_V, np.full(n, SUPPLY_V), 0, 0))

@@ -92,15 +92,18 @@ def test_rounds_have_a_live_table_on_a_terminal(
 
     monkeypatch.setattr(live, "table", seen)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with live.shown(files, 2) as (_, listener, board):
+    with live.shown(files, 2, 8) as (_, listener, board):
         board.set("here", job="0001", stage="round", power_w=1.25)
         listener("round", "0003", {"candidates": ["here"]})
         listener("stage", "0001", {"stage": "idle_before"})
-    assert any("0003" in text and "power_w=1.25" in text for text in drawn)
+        time.sleep(3 * live.REFRESH_S)
+        listener("round", "0004_M2_K1_rep2", {})
+    assert any(text.startswith("round 4 of 8: M2 K1 rep2") for text in drawn)
+    assert any(text.startswith("round 3 of 8: ") and "power_w=1.25" in text for text in drawn)
     assert "idle_before" not in capsys.readouterr().err  # in the table, not as a line
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
     drawn.clear()
-    with live.shown(files, 2) as (_, listener, _board):
+    with live.shown(files, 2, 8) as (_, listener, _board):
         listener("stage", "0001", {"stage": "idle_before"})
     assert "idle_before" in capsys.readouterr().err
     assert not drawn

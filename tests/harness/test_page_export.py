@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import get_args
@@ -104,6 +105,16 @@ def test_values_survive() -> None:
     (of_recording,) = page_tables(Page("T", "L", [Section("s", charts=[chart("job")])]))[1:]
     assert [row.get("band") for row in of_recording.rows] == ["probe 1"]  # its samples are in ``power``
     assert [(r["recording"], r["shift_s"]) for r in over] == [("one", 0.5), ("two", 0.5)]
+
+
+def test_charts_of_several_jobs_can_be_told_apart(tmp_path: Path) -> None:
+    stored = stored_bench(tmp_path)
+    page = page_of(stored)
+    names = [name for section in page.sections for name, _ in section.named_charts()]
+    assert len(set(names)) == len(names)
+    tables = [table.name for table in page_tables(page) if "power_of_the_device" in table.name]
+    for job in (path.name for path in (stored / "jobs").iterdir() if any(path.iterdir())):
+        assert [re.sub(r"[^a-z0-9]+", "_", job.lower()) in table for table in tables].count(True) == 1
 
 
 def test_all_three_formats_hold_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -124,6 +124,13 @@ def test_one_repetition_has_no_interval(tmp_path: Path) -> None:
     assert "round_missing" in html
 
 
+def test_the_most_severe_findings_come_first(html: str) -> None:
+    section = html[html.index("<h2>Findings</h2>") :]
+    severities = re.findall(r"<td[^>]*>(error|warning|info)</td>", section[: section.index("</section>")])
+    assert severities == sorted(severities, key=["error", "warning", "info"].index)
+    assert {"warning", "info"} <= set(severities)
+
+
 def test_the_report_command_and_a_notebook(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run / "report.html").unlink(missing_ok=True)
     assert joulefleet(["report", run.name, "--root", str(run.parent), "--json"]) == 0

@@ -100,7 +100,8 @@ def _play(
     def on_round(outcome: RoundOutcome) -> None:
         say(f"round {outcome.round}: validation accuracy {outcome.accuracy:.1%}, {_round_energy(outcome)}")
 
-    with shown(files, files.scenario.protocol.local_epochs) as (stop, listener, board):
+    protocol = files.scenario.protocol
+    with shown(files, protocol.local_epochs, protocol.rounds) as (stop, listener, board):
         result = run_federation(
             files,
             root,

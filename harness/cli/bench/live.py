@@ -31,7 +31,7 @@ FAILURE_CHARS = 120
 """Of a failure in the table; the rest would push the devices off the screen, and `bench status` has it."""
 
 ROUND_EVENTS = ("round", "registration")
-SAID_ABOVE = ("run", "profiles", "round_finished")
+SAID_ABOVE = ("run", "profiles")
 """Events that stay on a terminal, above the table."""
 
 
@@ -53,7 +53,9 @@ def live_view(files: BenchFiles, stop: threading.Event) -> View:
 
 
 @contextlib.contextmanager
-def shown(files: RunFiles, epochs: int) -> Iterator[tuple[threading.Event, Listener, StatusBoard]]:
+def shown(
+    files: RunFiles, epochs: int, rounds: int
+) -> Iterator[tuple[threading.Event, Listener, StatusBoard]]:
     """For rounds on several devices: a table on a terminal, a line per event elsewhere.
 
     Gives a stop by signals, a listener, and the board that the table is drawn from; after a stop it says how
@@ -67,9 +69,9 @@ def shown(files: RunFiles, epochs: int) -> Iterator[tuple[threading.Event, Liste
     def listener(event: str, what: str, facts: dict[str, object]) -> None:
         if event == "run":
             places.append(what)
-        text = f"{what}: {_event_text(event, facts)}"
-        if event.startswith(ROUND_EVENTS):
-            last[0] = text
+        text = f"run: {what}" if event == "run" else f"{what}: {_event_text(event, facts)}"
+        if event in ROUND_EVENTS:
+            last[0] = _round_text(event, what, rounds)
         if not live or event in SAID_ABOVE or facts.get("error"):
             say(text)
 
@@ -84,6 +86,14 @@ def shown(files: RunFiles, epochs: int) -> Iterator[tuple[threading.Event, Liste
             for place in places:
                 echo(f"to go on: {files.command(Path(place))}", err=True)
             raise
+
+
+def _round_text(event: str, name: str, rounds: int) -> str:
+    """``round 3 of 8`` for 0003, with what else its name says."""
+    number, _, rest = name.partition("_")
+    if event != "round" or not number.isdigit():
+        return event.replace("_", " ")
+    return f"round {int(number)} of {rounds}" + (f": {rest.replace('_', ' ')}" if rest else "")
 
 
 def say(text: str) -> None:

@@ -119,7 +119,7 @@ def _run_plan(plan: Path, root: Path, given: dict[str, Any]) -> Output:
     files = read_probing_files(plan, given["inventory"])
     if given["dry_run"]:
         return _dry_run(files)
-    with shown(files, files.plan.local_epochs) as (stop, listener, board):
+    with shown(files, files.plan.local_epochs, len(files.rounds)) as (stop, listener, board):
         outcome = run_probing(
             files,
             root,

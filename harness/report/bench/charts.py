@@ -52,7 +52,8 @@ def _fold(job: JobCapture, points: int, cells: int, *, is_open: bool) -> Fold:
     epochs = [energy for phase, _, energy in job.phases if phase == Phase.EPOCH.value]
     known_j = [energy.energy_j for energy in epochs if energy.energy_j is not None]
     which = "them" if len(known_j) == len(epochs) else f"the {len(known_j)} whose energy is known"
-    note = f"{len(epochs)} epochs, {sum(known_j):.4g} J in {which}, {record.info.kind} [{job.origin.value}]"
+    count = f"{len(epochs)} epoch{'s' * (len(epochs) != 1)}"
+    note = f"{count}, {sum(known_j):.4g} J in {which}, {record.info.kind} [{job.origin.value}]"
     return Fold(job.job, note, [power_chart(job, points, cells), *telemetry_charts(job)], is_open)
 
 

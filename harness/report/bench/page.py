@@ -110,8 +110,9 @@ def rounds_section(run: Path) -> Section:
         return Section("Rounds", "No round has been closed.")
     records = {record.number: record for record in read_federated_rounds(run)}
     headers = ["round", "went on", "stopped", "failed", "cost unknown", "test accuracy", "loss", "time"]
-    headers += [f"energy without waiting, {accounting.value.replace('_', ' ')}" for accounting in Accounting]
-    table = Table([*headers, "origin"], [_round_row(row, records.get(row["round"])) for row in rows])
+    headers += [f"energy, {accounting.value.replace('_', ' ')}" for accounting in Accounting]
+    shown = [_round_row(row, records.get(row["round"])) for row in rows]
+    table = Table([*headers, "origin"], shown, "Who took part in each round; its energy is without waiting.")
     text = TEXT + (UNKNOWN_TEXT if any(row.get(N_UNKNOWN) for row in rows) else "")
     return Section("Rounds", charts=_round_charts(rows), tables=[table], small_print=text)
 

@@ -11,6 +11,7 @@ from harness.evidence.clock_fit import BurstSeen
 from harness.inventory import load_inventory
 from harness.report.bench.charts import MAX_JOBS, clock_folds, job_folds, overlay_of
 from harness.report.page import Cell, Fold, Section, Table, text_of
+from harness.results.findings import SEVERITIES
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
 from joulefleet.errors import JoulefleetError
@@ -137,15 +138,13 @@ def _burst_row(job: JobCapture, burst: BurstSeen) -> list[Cell]:
 def findings_sections(run: StoredRun, notes: Sequence[Sequence[str]] = ()) -> list[Section]:
     """What a reader of the numbers must know, each kind once; where there are many, one by one below.
 
-    ``notes`` are rows that come first.
+    ``notes`` are further rows; the most severe come first.
     """
-    rows = [
-        *notes,
-        *(
-            [row["severity"], row["message"], row["job"] or row["source"], str(row["count"]), row["code"]]
-            for row in run.finding_table().rows
-        ),
+    found = [
+        [row["severity"], row["message"], row["job"] or row["source"], str(row["count"]), row["code"]]
+        for row in run.finding_table().rows
     ]
+    rows = sorted([*notes, *found], key=lambda row: SEVERITIES.index(row[0]))
     if not rows:
         return [Section("Findings", "Nothing to report.")]
     kinds: dict[tuple[str, str], list[Sequence[str]]] = {}

@@ -257,7 +257,7 @@ def test_the_selector_saw_what_was_reported(bench: LocalBench, done: Result) -> 
 def test_a_page_and_a_comparison(done: Result, capsys: pytest.CaptureFixture[str]) -> None:
     assert joulefleet(["report", str(done.path)]) == 0
     html = (done.path / "report.html").read_text()
-    assert "energy without waiting, selected only" in html
+    assert "energy, selected only" in html
     for accuracy in done.rounds["test_accuracy"]:
         assert f"{100 * accuracy:.4g} %" in html
     assert "1 of 2" in html
