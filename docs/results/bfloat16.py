@@ -8,6 +8,7 @@ A run is federated averaging with our own trainer: so many random devices a roun
 from __future__ import annotations
 
 import csv
+import sys
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from joulefleet.interval import Scale, student_interval
 from joulefleet.seeds import generator
 
 if TYPE_CHECKING:
