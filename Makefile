@@ -97,7 +97,7 @@ $(VENV)/.created:
 
 # What a user installs. Editable, so that the folder you cloned is what runs.
 $(VENV)/.run-installed: $(VENV)/.created pyproject.toml constraints.txt
-	@echo "installing joulefleet with its extras (about two minutes the first time)"
+	@echo "installing joulefleet with its extras (2 GB; a minute or more the first time)"
 	@start=$$(date +%s); $(PIP) --no-build-isolation -e '.[all]' && echo $$(( $$(date +%s) - start )) > $(VENV)/.install-seconds
 	@touch $@
 
