@@ -12,7 +12,7 @@ from typing import Any
 from joulefleet.budgets import JOURNAL_LINE_BYTES, RECORD_BYTES, parse_json
 from joulefleet.errors import StorageError
 from joulefleet.records import canonical_json, storage_error
-from joulefleet.runstore.folder import open_plain, plain_opener
+from joulefleet.runstore.folder import open_plain, read_plain
 
 
 class AppendOnlyFile:
@@ -77,7 +77,7 @@ class Journal(AppendOnlyFile):
 
 def read_journal(path: Path) -> Iterator[dict[str, Any]]:
     """The records of a journal; an unfinished last line is left out, any other bad line is an error."""
-    with open(path, "rb", opener=plain_opener()) as file:
+    with read_plain(path) as file:
         for number, line in enumerate(iter(lambda: file.readline(JOURNAL_LINE_BYTES), b""), start=1):
             if file.tell() > RECORD_BYTES:
                 raise StorageError(f"{path}:{number}: more than {RECORD_BYTES >> 20} MB of records")
