@@ -34,7 +34,7 @@ from harness.probing.predict import Prediction, predict_savings
 from harness.profiles.library import Stored, build_run_profiles
 from harness.results.stored_run import StoredRun
 from harness.rounds.session import Session
-from joulefleet.errors import DataQualityError, JoulefleetError, MissingExtra
+from joulefleet.errors import DataQualityError, JoulefleetError, MissingExtra, StorageFull
 from joulefleet.install_hint import install_hint
 from joulefleet.runstore import Run, RunStore
 
@@ -188,8 +188,11 @@ def _bench(
 def _measure(files: BenchFiles, root: Path, stop: threading.Event, view: View) -> Path:
     try:
         return run_bench(files, root, stop=stop, view=view, outputs=OUTPUTS).path
-    except JoulefleetError as error:
+    except StorageFull as error:
         # Its own hint is to resume; but the emulated meters are gone when the demo is.
+        error.hint = "free some space, then run the demo again, or give another --root"
+        raise
+    except JoulefleetError as error:
         error.hint = BUSY
         raise
 

@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import Annotated
+from typing import IO, Annotated
 
 from pydantic import AfterValidator
 
@@ -55,12 +55,23 @@ def _odd(root: Path, path: Path) -> StorageError:
 
 
 def open_plain(path: Path, flags: int, mode: int = 0o644) -> int:
-    """Open a file, or make it; never through a link, nor for writing one that has a second name.
+    """Open a file for writing, or make it; never through a link, nor one that has a second name.
 
     Raises:
         OSError: From the operating system.
         StorageError: It is a link or no plain file.
     """
+    fd = _open_file(path, flags, mode)
+    if os.fstat(fd).st_nlink == 1:
+        return fd
+    os.close(fd)
+    raise StorageError(
+        f"{path}: has another name elsewhere (a hard link), which writing would change too",
+        hint="put a copy in its place",
+    )
+
+
+def _open_file(path: Path, flags: int, mode: int = 0o644) -> int:
     try:
         # Without O_NONBLOCK a named pipe would wait for its other end.
         fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
@@ -68,17 +79,20 @@ def open_plain(path: Path, flags: int, mode: int = 0o644) -> int:
         if _is_odd(path):
             raise _odd(path.parent, path) from error
         raise
-    facts = os.fstat(fd)
-    writes = flags & (os.O_WRONLY | os.O_RDWR)
-    if stat.S_ISREG(facts.st_mode) and not (writes and facts.st_nlink > 1):
+    if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
     os.close(fd)
-    if not stat.S_ISREG(facts.st_mode):
-        raise _odd(path.parent, path)
-    raise StorageError(
-        f"{path}: has another name elsewhere (a hard link), which writing would change too",
-        hint="put a copy in its place",
-    )
+    raise _odd(path.parent, path)
+
+
+def read_plain(path: Path) -> IO[bytes]:
+    """Open a file for reading; never through a link, and never what would be waited for.
+
+    Raises:
+        OSError: From the operating system.
+        StorageError: It is a link or no plain file.
+    """
+    return os.fdopen(_open_file(path, os.O_RDONLY), "rb")
 
 
 def _is_odd(path: Path) -> bool:

@@ -13,7 +13,7 @@ from joulefleet.budgets import JOURNAL_LINE_BYTES, RECORD_BYTES, parse_json
 from joulefleet.errors import StorageError
 from joulefleet.files import storage_error
 from joulefleet.records import canonical_json
-from joulefleet.runstore.folder import open_plain, plain_opener
+from joulefleet.runstore.folder import open_plain, read_plain
 
 
 class AppendOnlyFile:
@@ -78,7 +78,7 @@ class Journal(AppendOnlyFile):
 
 def read_journal(path: Path) -> Iterator[dict[str, Any]]:
     """The records of a journal; an unfinished last line is left out, any other bad line is an error."""
-    with open(path, "rb", opener=plain_opener()) as file:
+    with read_plain(path) as file:
         for number, line in enumerate(iter(lambda: file.readline(JOURNAL_LINE_BYTES), b""), start=1):
             if file.tell() > RECORD_BYTES:
                 raise StorageError(f"{path}:{number}: more than {RECORD_BYTES >> 20} MB of records")

@@ -63,8 +63,11 @@ def test_a_journal_that_lists_no_jobs_is_read_with_the_plan(bench: Path, tmp_pat
     assert overview(old).counts() == overview(bench).counts()
 
 
-def test_the_jobs_of_a_journal_are_believed(tmp_path: Path) -> None:
+def test_the_jobs_of_a_journal_are_believed_but_for_one_without_a_capture(tmp_path: Path) -> None:
+    utc = "2026-01-01T00:00:00+00:00"
     with RunStore(tmp_path).create("quick", kind="bench") as run, run.journal("journal") as journal:
-        journal.append({"event": "session", "planned": ["0001_a", "0002_a"]})
-        journal.append({"event": "finished", "utc": "2026-01-01T00:00:00+00:00", "job": "0001_a"})
-    assert overview(run.path).counts() == {"finished": 1, "pending": 1}
+        journal.append({"event": "session", "utc": utc, "planned": ["0001_a", "0002_a", "0003_a"]})
+        for job in ("0001_a", "0003_a"):
+            journal.append({"event": "finished", "utc": utc, "job": job})
+        (run.subfolder("jobs/0001_a") / "capture.json").touch()
+    assert overview(run.path).counts() == {"finished": 1, "pending": 1, "lost": 1}

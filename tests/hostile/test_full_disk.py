@@ -3,11 +3,14 @@
 import os
 import random
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from harness.bench.job import failures
+from harness.demo import run as demo
 from joulefleet.errors import StorageFull
 from joulefleet.files import new_file
 from tests.campaign import Batches
@@ -52,6 +55,30 @@ def test_a_library_that_hides_the_full_disk(small_disk: Callable[[], Path]) -> N
     assert list(place.iterdir()) == []
     with pytest.raises(KeyError), new_file(place / "figure.pdf") as file:
         vars(file)["pos"]
+
+
+def full(*_: object, **__: object) -> None:
+    raise StorageFull("samples.arrows: no space left", hint="resume it")
+
+
+def test_the_demo_on_a_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It cannot be resumed, and waiting for a quieter machine does not help either."""
+    monkeypatch.setattr(demo, "run_bench", full)
+    with pytest.raises(StorageFull) as told:
+        demo._measure(None, tmp_path, threading.Event(), None)  # type: ignore[arg-type]
+    assert "free some space" in told.value.hint
+    assert "resume" not in told.value.hint
+
+
+def test_a_recording_that_no_disk_has_room_for_is_a_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "opening.json").touch()
+    monkeypatch.setattr(failures, "salvage_recording", full)
+    assert "no space left" in failures._salvage_problem(tmp_path)
+    (line,) = caplog.records
+    assert "no space left" in line.getMessage()
+    assert not line.exc_info
 
 
 @pytest.mark.campaign

@@ -122,7 +122,10 @@ def _salvage_problem(folder: Path) -> str:
     try:
         salvage_recording(folder)
     except Exception as error:
-        log.warning("%s: its recording cannot be made whole", folder, exc_info=error)
+        unforeseen = None if isinstance(error, JoulefleetError) else error
+        log.warning(
+            "%s: its recording cannot be made whole: %s", folder, describe(error), exc_info=unforeseen
+        )
         return describe(error)
     return ""
 

@@ -117,6 +117,10 @@ def test_profiles_of_several_runs_or_of_a_stated_spread_lie_beside_them(run: Ben
     copy = shutil.copytree(run.path, run.path.parent.parent / "copy")
     with pytest.raises(DataQualityError, match=f"capture {run.run_id}/a is in {run.path}.* and in {copy}"):
         build_run_profiles(run.path, copy)
+    for record in copy.rglob("capture.json"):  # under names of its own
+        record.write_text(record.read_text().replace(run.run_id, "another"))
+    with pytest.raises(DataQualityError, match=r"recording [0-9a-f]{16} is in "):
+        build_run_profiles(run.path, copy)
 
 
 def test_a_profile_of_fewer_captures_gives_way_to_that_of_more(run: Bench) -> None:
