@@ -129,14 +129,17 @@ def _fitted(data: DataSet, shape: tuple[int, ...], tested: int) -> DataSet:
     """The data set in the task's shape: digits get a black margin and three equal colours."""
     from emulator.data import Split, image_data_set
 
-    splits = [data.train, data.validation, data.test.take(np.arange(tested))]
+    test = data.test.take(np.arange(tested))
     if data.train.x.dtype != np.uint8:
-        return replace(data, test=splits[2])
+        return replace(data, test=test)
     margin = (shape[1] - data.input_shape[1]) // 2
     around = ((0, 0), (0, 0), (margin, margin), (margin, margin))
-    images = [np.repeat(np.pad(split.x, around), shape[0], axis=1) for split in splits]
-    shaped = [Split(x, split.y) for x, split in zip(images, splits, strict=True)]
-    return image_data_set(data.name, data.classes, *shaped, note=data.note)
+
+    def shaped(split: Split) -> Split:
+        return Split(np.repeat(np.pad(split.x, around), shape[0], axis=1), split.y)
+
+    parts = shaped(data.train), shaped(data.validation), shaped(test)
+    return image_data_set(data.name, data.classes, *parts, note=data.note)
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
