@@ -323,6 +323,50 @@ def click_two(driver: webdriver.Chrome) -> float:
     return float(driver.execute_script("return document.querySelector('.note').dataset.energy"))
 
 
+COLOURS_BY_COLUMN = """
+const c = document.querySelector(".u-wrap canvas"), seen = { blue: 0, orange: 0, columns: c.width };
+const pixels = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
+for (let x = 0; x < c.width; x++) {
+  let blue = false, orange = false;
+  for (let y = 0; y < c.height; y++) {
+    const [r, g, b, a] = pixels.slice(4 * (y * c.width + x), 4 * (y * c.width + x) + 4);
+    blue = blue || (a > 200 && r < 60 && b > 130);
+    orange = orange || (a > 200 && r > 180 && g < 140 && b < 60);
+  }
+  seen.blue += blue; seen.orange += orange;
+}
+return seen;
+"""
+
+
+def test_recordings_of_two_runs_are_both_drawn(
+    tmp_path: Path, require_program: Callable[[str, str], str]
+) -> None:
+    """Their samples are reduced to other moments, so neither has a value at those of the other."""
+    paths = []
+    for name, samples in (("one", 9_000), ("two", 7_001)):
+        with RunStore(tmp_path / "runs").create(name, kind="bench") as run:
+            recording(run.path / "jobs" / "0001_board_x_rep1", [np.full(samples, 1.0 + len(paths))])
+        paths.append(run.path.name)
+    programs = require_program("chromium", "chromium"), require_program("chromedriver", "chromium-driver")
+    with serving(tmp_path, "runs") as served, browser(*programs) as driver:
+        driver.get(f"{served.address}#compare/0/{paths[0]}|0/{paths[1]}")
+        drawn = "return document.documentElement.dataset.drawn"
+        WebDriverWait(driver, 60).until(lambda page: page.execute_script(drawn))
+        text = driver.execute_script("return document.querySelector('.u-legend').innerText")
+        assert "A: highest W" in text
+        assert "B: lowest W" in text
+        seen: dict[str, int] = {}
+        for _ in range(50):  # the chart paints in a task of its own
+            seen = driver.execute_script(COLOURS_BY_COLUMN)
+            if seen["blue"] and seen["orange"]:
+                break
+            time.sleep(0.1)
+        assert seen["blue"] > 0.7 * seen["columns"]
+        assert seen["orange"] > 0.5 * seen["columns"]  # it is shorter
+        assert console_errors(driver) == []
+
+
 MANY = ("fedavg", "fedprox", "oort", "tifl", "afl", "fedrank", "no_probe", "refl")
 
 
