@@ -19,6 +19,7 @@ from power.recording import (
     RECORDING_FILE,
     Envelope,
     Recording,
+    extremes_w,
     open_recording,
     recording_envelope,
     view,
@@ -66,15 +67,15 @@ class OpenRecordings:
         """Joules between two moments, with their interval: what `joulefleet meter show` prints."""
         recording, envelope = self._opened(folder)
         found = measure_energy(recording, start_s, None if math.isinf(end_s) else end_s)
-        low_high = view(recording, envelope, found.window.start_ns, found.window.end_ns, 1)
+        extremes = extremes_w(recording, envelope, found.window.start_ns, found.window.end_ns)
         known = found.budget is not None
         return {
             "energy_j": found.interval.mean if known else None,
             "low_j": found.interval.low if known else None,
             "high_j": found.interval.high if known else None,
             "mean_w": found.energy.mean_power_w if known else None,
-            "min_w": float(low_high.low_w[0]) if len(low_high) else None,
-            "max_w": float(low_high.high_w[0]) if len(low_high) else None,
+            "min_w": extremes[0] if extremes else None,
+            "max_w": extremes[1] if extremes else None,
             "problems": list(found.energy.problems),
         }
 

@@ -1,5 +1,5 @@
 from power.recording.csv_export import write_samples_csv
-from power.recording.envelope import Envelope, recording_envelope, view
+from power.recording.envelope import Envelope, extremes_w, recording_envelope, view
 from power.recording.growing import GrowingRecording
 from power.recording.reader import Recording, open_recording, verify_hashes
 from power.recording.recorder import FIRST_SAMPLE_S, put_earlier_aside, record
@@ -20,6 +20,7 @@ __all__ = [
     "RecordingRecord",
     "RecordingWriter",
     "compare_with_raw",
+    "extremes_w",
     "open_recording",
     "put_earlier_aside",
     "record",

@@ -120,6 +120,23 @@ def view(recording: Recording, envelope: Envelope, start_ns: int, end_ns: int, m
     return builder.envelope().merged(most)
 
 
+def extremes_w(
+    recording: Recording, envelope: Envelope, start_ns: int, end_ns: int
+) -> tuple[float, float] | None:
+    """The lowest and highest power of the samples between two moments; None if there is none.
+
+    Cells that reach across a moment are looked up sample by sample: what lies beyond it does not count.
+    """
+    seen = envelope.within(start_ns, end_ns)
+    whole = (seen.first_ns >= start_ns) & (seen.last_ns <= end_ns)
+    found = [float(seen.low_w[whole].min()), float(seen.high_w[whole].max())] if whole.any() else []
+    for i in np.flatnonzero(~whole).tolist():
+        cell = max(start_ns, int(seen.first_ns[i])), min(end_ns, int(seen.last_ns[i]))
+        for _, power_w in _samples(recording, *cell):
+            found += [float(power_w.min()), float(power_w.max())] if len(power_w) else []
+    return (min(found), max(found)) if found else None
+
+
 def _samples(
     recording: Recording, start_ns: int, end_ns: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -321,6 +322,94 @@ def click_two(driver: webdriver.Chrome) -> float:
     said = "return document.querySelector('.note').textContent"
     WebDriverWait(driver, 60).until(lambda page: "Click" not in page.execute_script(said))
     return float(driver.execute_script("return document.querySelector('.note').dataset.energy"))
+
+
+COLOURS_BY_COLUMN = """
+const c = document.querySelector(".u-wrap canvas"), seen = { blue: 0, orange: 0, columns: c.width };
+const pixels = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
+for (let x = 0; x < c.width; x++) {
+  let blue = false, orange = false;
+  for (let y = 0; y < c.height; y++) {
+    const [r, g, b, a] = pixels.slice(4 * (y * c.width + x), 4 * (y * c.width + x) + 4);
+    blue = blue || (a > 200 && r < 60 && b > 130);
+    orange = orange || (a > 200 && r > 180 && g < 140 && b < 60);
+  }
+  seen.blue += blue; seen.orange += orange;
+}
+return seen;
+"""
+
+
+def test_recordings_of_two_runs_are_both_drawn(
+    tmp_path: Path, require_program: Callable[[str, str], str]
+) -> None:
+    """Their samples are reduced to other moments, so neither has a value at those of the other."""
+    paths = []
+    for name, samples in (("one", 9_000), ("two", 7_001)):
+        with RunStore(tmp_path / "runs").create(name, kind="bench") as run:
+            recording(run.path / "jobs" / "0001_board_x_rep1", [np.full(samples, 1.0 + len(paths))])
+        paths.append(run.path.name)
+    programs = require_program("chromium", "chromium"), require_program("chromedriver", "chromium-driver")
+    with serving(tmp_path, "runs") as served, browser(*programs) as driver:
+        driver.get(f"{served.address}#compare/0/{paths[0]}|0/{paths[1]}")
+        drawn = "return document.documentElement.dataset.drawn"
+        WebDriverWait(driver, 60).until(lambda page: page.execute_script(drawn))
+        text = driver.execute_script("return document.querySelector('.u-legend').innerText")
+        assert "A: highest W" in text
+        assert "B: lowest W" in text
+        seen: dict[str, int] = {}
+        for _ in range(50):  # the chart paints in a task of its own
+            seen = driver.execute_script(COLOURS_BY_COLUMN)
+            if seen["blue"] and seen["orange"]:
+                break
+            time.sleep(0.1)
+        assert seen["blue"] > 0.7 * seen["columns"]
+        assert seen["orange"] > 0.5 * seen["columns"]  # it is shorter
+        assert console_errors(driver) == []
+
+
+LAB_SAID = re.compile(
+    r"([\d.]+) s to ([\d.]+) s: ([\d.]+) J, 95 %: ([\d.]+) to ([\d.]+); mean ([\d.]+) W, "
+    r"lowest ([\d.]+) W, highest ([\d.]+) W"
+)
+
+
+def test_cursors_of_the_lab_say_what_lies_between_them(
+    tmp_path: Path, require_program: Callable[[str, str], str]
+) -> None:
+    """Four seconds of 1, 2, 3 and 4 W with noise; the later place is clicked first."""
+    watts = np.repeat([1.0, 2.0, 3.0, 4.0], 1000) + np.random.default_rng(3).normal(0, 0.05, 4000)
+    with RunStore(tmp_path / "runs").create("levels", kind="bench") as run:
+        stored = recording(run.path / "jobs" / "0001_board_x_rep1", [watts])
+    programs = require_program("chromium", "chromium"), require_program("chromedriver", "chromium-driver")
+    with serving(tmp_path, "runs") as served, browser(*programs) as driver:
+        driver.get(f"{served.address}#/0/{run.path.name}/jobs/0001_board_x_rep1")
+        WebDriverWait(driver, 60).until(lambda page: page.find_elements("css selector", ".u-over"))
+        over = driver.find_element("css selector", ".u-over")
+
+        def click(at_s: float) -> str:
+            offset = round((at_s / 3.999 - 0.5) * over.size["width"])
+            ActionChains(driver).move_to_element_with_offset(over, offset, 0).click().perform()
+            note: str = driver.execute_script("return document.querySelector('.note').textContent")
+            return note
+
+        assert click(2.7) == "Click a second place."
+        click(0.4)
+        said = "return document.querySelector('.note').textContent"
+        WebDriverWait(driver, 60).until(lambda page: LAB_SAID.fullmatch(page.execute_script(said)))
+        found = LAB_SAID.fullmatch(driver.execute_script(said))
+        assert found
+        start_s, end_s, joules, low, high, mean_w, min_w, max_w = map(float, found.groups())
+        assert (start_s, end_s) == pytest.approx((0.4, 2.7), abs=0.02)
+        expected = measure_energy(stored.folder, start_s, end_s)
+        interval = expected.interval
+        assert (low, joules, high) == pytest.approx((interval.low, interval.mean, interval.high), rel=1e-4)
+        assert low < joules < high
+        assert mean_w == pytest.approx(expected.energy.mean_power_w, rel=1e-3)
+        inside = watts[int(start_s * 1000) : int(end_s * 1000) + 1]
+        assert (min_w, max_w) == pytest.approx((inside.min(), inside.max()), rel=1e-3)
+        assert click(3.5) == "Click a second place.", "a third click begins anew"
+        assert console_errors(driver) == []
 
 
 MANY = ("fedavg", "fedprox", "oort", "tifl", "afl", "fedrank", "no_probe", "refl")

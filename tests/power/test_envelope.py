@@ -7,7 +7,7 @@ import pytest
 
 from power.energy import integrate_recording
 from power.energy.windows import Window
-from power.recording import GrowingRecording, RecordingWriter, recording_envelope, view
+from power.recording import GrowingRecording, RecordingWriter, extremes_w, recording_envelope, view
 from power.recording.envelope import CELL_SAMPLES
 from tests.power.synthetic import START_NS, block, config, info, samples_of, timebase, write_recording
 
@@ -45,6 +45,20 @@ def test_a_view_has_the_extremes_of_what_it_shows(
     assert (seen.last_ns[:-1] < seen.first_ns[1:]).all()
     if most == 100_000:
         assert len(seen) == inside.sum(), "samples, where there are few"
+
+
+@pytest.mark.parametrize(("start", "end"), [(0.0, 9.1), (0.5, 0.6), (1.9, 5.2), (4.9, 5.03), (8.0, 8.0005)])
+def test_extremes_are_those_of_the_samples_inside(tmp_path: Path, start: float, end: float) -> None:
+    recording = write_recording(tmp_path / "r", blocks())
+    envelope = recording_envelope(recording)
+    start_ns, end_ns = START_NS + round(start * 1e9), START_NS + round(end * 1e9)
+    samples = samples_of(recording.blocks())
+    power = samples["current_a"].astype(np.float64) * samples["voltage_v"]
+    inside = power[(samples["t_ns"] >= start_ns) & (samples["t_ns"] <= end_ns)]
+    assert extremes_w(recording, envelope, start_ns, end_ns) == pytest.approx(
+        (inside.min(), inside.max()), rel=1e-6
+    )
+    assert extremes_w(recording, envelope, START_NS - 10, START_NS - 5) is None
 
 
 def test_a_view_of_nothing_is_empty(tmp_path: Path) -> None:

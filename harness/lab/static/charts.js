@@ -29,10 +29,10 @@ const labCharts = (() => {
   });
 
   // Lowest and highest power as one filled line.
-  const powerChart = (place, { stages = () => [], colors = ["#0072b2"], plugins = [], selects } = {}) => {
+  const powerChart = (place, { stages = () => [], colors = ["#0072b2"], names = [""], plugins = [], selects } = {}) => {
     const series = colors.flatMap((color, i) => [
-      { label: i ? "highest W (second)" : "highest W", stroke: color, width: 1.2, points: { show: false } },
-      { label: i ? "lowest W (second)" : "lowest W", stroke: color, width: 1.2, points: { show: false } },
+      { label: `${names[i]}highest W`, stroke: color, width: 1.2, points: { show: false } },
+      { label: `${names[i]}lowest W`, stroke: color, width: 1.2, points: { show: false } },
     ]);
     const plot = new uPlot({
       width: place.clientWidth || 600, height: 260, scales: { x: { time: false } }, axes: axes("seconds", "watts"),

@@ -289,9 +289,9 @@
     let plot;
     const draw = async () => {
       const traces = await Promise.all(both.map(([root, run], i) => ask(`${address(root, run)}/trace?recording=${encodeURIComponent(choices[i].value)}&points=1000`)));
-      plot = plot || powerChart(place, { colors: ["#0072b2", "#d55e00"] });
-      const joined = uPlot.join(traces.map(t => [t.t, t.high, t.low]));
-      plot.setData(joined.map(column => column.map(v => (v === undefined ? null : v))));
+      plot = plot || powerChart(place, { colors: ["#0072b2", "#d55e00"], names: ["A: ", "B: "] });
+      const joined = uPlot.join(traces.map(t => [t.t, t.high, t.low])); // undefined: only the other has that moment; null is a gap
+      plot.setData(joined);
       lead.textContent = traces.map((t, i) => `${"AB"[i]}: ${clock(t.length_s)}, ${t.origin}`).join("; ");
       document.documentElement.dataset.drawn = `${joined[0].length}`;
     };
