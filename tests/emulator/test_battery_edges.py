@@ -81,7 +81,7 @@ def test_the_usual_floor_restart_and_first_level() -> None:
 
 def test_only_who_owes_is_indebted_and_only_who_is_asked_about() -> None:
     cells = cells_of([user(n, battery=flat(0.5), charging=[]) for n in "abc"])
-    owe(cells, [0.0, 3.0, 4.0])
+    owe(cells, [0.0, 0.5, 4.0])
     assert cells.indebted(np.array([True, True, False])).tolist() == [1]
     assert Batteries(fleet([profile()], [100]), AlwaysThere(1)).indebted(np.ones(1, bool)).tolist() == []
 

@@ -141,6 +141,15 @@ def test_a_part_of_a_large_fleet_stands_for_it(monkeypatch) -> None:
     assert np.mean([energy_j for _, energy_j in drawn]) == pytest.approx(mean_j, rel=0.1)
 
 
+def test_a_part_with_just_as_many_as_are_asked_is_enough(monkeypatch) -> None:
+    asked = []
+    check_in = World.check_in
+    monkeypatch.setattr(World, "check_in", lambda w, t: asked.append(len(w.fleet)) or check_in(w, t))
+    monkeypatch.setattr("emulator.round.budgets.SAMPLE", 3)
+    feasible_rounds(five_phones(), RULES, Prober(), np.random.default_rng(0))
+    assert asked == [3] * MOMENTS
+
+
 def test_where_few_may_train_the_whole_fleet_is_asked(monkeypatch) -> None:
     """Three of sixty are on a charger: a part of six has two of them once in a while."""
     monkeypatch.setattr("emulator.round.budgets.SAMPLE", 6)
