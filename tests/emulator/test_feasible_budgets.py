@@ -152,7 +152,16 @@ def test_a_part_with_just_as_many_as_are_asked_is_enough(monkeypatch) -> None:
 
 
 def test_of_no_more_devices_than_stand_for_a_fleet_nothing_is_drawn(monkeypatch) -> None:
+    """100,000 stand for one more."""
     whole = feasible_rounds(five_phones(), RULES, Prober(), np.random.default_rng(0))
+    monkeypatch.setattr("emulator.round.budgets.MOMENTS", 1)
+    asked = []
+    check_in = World.check_in
+    monkeypatch.setattr(World, "check_in", lambda w, t: asked.append(len(w.fleet)) or check_in(w, t))
+    large = world(fleet([profile()], [100] * 100_001))
+    feasible_rounds(large, RULES, Prober(), np.random.default_rng(0))
+    assert asked == [100_000]
+    monkeypatch.undo()
     monkeypatch.setattr("emulator.round.budgets.SAMPLE", 5)
     assert feasible_rounds(five_phones(), RULES, Prober(), np.random.default_rng(0)) == whole
 
