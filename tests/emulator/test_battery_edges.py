@@ -89,6 +89,13 @@ def test_only_who_owes_is_indebted_and_only_who_is_asked_about() -> None:
     assert Batteries(fleet([profile()], [100]), AlwaysThere(1)).indebted(np.ones(1, bool)).tolist() == []
 
 
+def test_half_a_joule_is_paid_back_like_any_other_debt() -> None:
+    cells = cells_of([user(n, battery=flat(0.5), charging=on) for n, on in {"a": ALL_DAY, "b": []}.items()])
+    owe(cells, [0.5, 0.5])
+    assert cells.debts(SECOND_NS // 20, TWO) == pytest.approx([0.25, 0.5], rel=1e-9)
+    assert cells.debts(SECOND_NS, TWO).tolist() == [0.0, 0.5]
+
+
 def test_nobody_owes_more_than_the_battery_holds_and_a_board_owes_nothing() -> None:
     state = fleet([profile(battery=LARGE), profile(device="board")], [100, 100])
     cells = Batteries(state, replay([user(n, battery=flat(0.5), charging=ALL_DAY) for n in "ab"]))
