@@ -12,6 +12,9 @@ from emulator.fleet.conditions import NEVER_NS, AlwaysThere, Ids, Replayed, Time
 from joulefleet.errors import NobodyLeft
 from power.profile.model import Battery
 from tests.emulator.worlds import SECOND_NS, fleet, profile, replay, user, world
+from traces.replay.devices import FleetRecipe
+from traces.replay.flat import flatten
+from traces.replay.fleet import TraceFleet
 
 ALL_DAY = [(0, 86_400)]
 LARGE, SMALL = Battery(capacity_j=1000, charge_w=5), Battery(capacity_j=400, charge_w=2)
@@ -81,9 +84,16 @@ def test_the_usual_floor_restart_and_first_level() -> None:
 
 def test_only_who_owes_is_indebted_and_only_who_is_asked_about() -> None:
     cells = cells_of([user(n, battery=flat(0.5), charging=[]) for n in "abc"])
-    owe(cells, [0.0, 3.0, 4.0])
+    owe(cells, [0.0, 0.5, 4.0])
     assert cells.indebted(np.array([True, True, False])).tolist() == [1]
     assert Batteries(fleet([profile()], [100]), AlwaysThere(1)).indebted(np.ones(1, bool)).tolist() == []
+
+
+def test_half_a_joule_is_paid_back_like_any_other_debt() -> None:
+    cells = cells_of([user(n, battery=flat(0.5), charging=on) for n, on in {"a": ALL_DAY, "b": []}.items()])
+    owe(cells, [0.5, 0.5])
+    assert cells.debts(SECOND_NS // 20, TWO) == pytest.approx([0.25, 0.5], rel=1e-9)
+    assert cells.debts(SECOND_NS, TWO).tolist() == [0.0, 0.5]
 
 
 def test_nobody_owes_more_than_the_battery_holds_and_a_board_owes_nothing() -> None:
@@ -304,6 +314,41 @@ def test_only_who_could_train_otherwise_is_barred_for_its_debt() -> None:
     owe(place.batteries, [450.0, 450.0, 450.0])
     eligible, barred = place._eligible(0)
     assert (eligible.tolist(), barred.tolist()) == ([True, False, False], [1])
+
+
+def test_a_glance_tells_how_full_the_known_batteries_are_and_changes_nothing() -> None:
+    """Levels of 0.1 to 0.5 less 50 J of 1000 J each; a full one that idles at 0.1 W for 1000 s; a board."""
+    people = [user(f"u{i}", battery=flat(0.1 * i), charging=[]) for i in range(1, 6)]
+    people.append(user("modelled", charging=[(80_000, 81_000)]))
+    cells = cells_of(people)
+    owe(cells, [50.0] * 5 + [0.0])
+    before = cells.state_dict(), cells._low_ns.copy()
+    found = cells.glance(1000 * SECOND_NS)
+    levels = [0.05, 0.15, 0.25, 0.35, 0.45, 0.9]
+    assert found == pytest.approx(
+        {"battery_low": (levels[0] + levels[1]) / 2, "battery_median": (levels[2] + levels[3]) / 2}
+    )
+    for name, values in cells.state_dict().items():
+        assert values.tolist() == before[0][name].tolist()
+    assert cells._low_ns.tolist() == before[1].tolist()
+    state = fleet([profile(battery=LARGE), profile(device="board")], [100, 100])
+    mixed = Batteries(state, replay([user(n, battery=flat(0.5), charging=[]) for n in "ab"]))
+    assert mixed.glance(0) == pytest.approx({"battery_low": 0.5, "battery_median": 0.5})
+    unread = cells_of([user(battery=[(40_000, 0.5), (86_400, 0.5)], charging=[])])
+    for unknown in (Batteries(fleet([profile()], [100]), AlwaysThere(1)), unread):
+        assert np.isnan(list(unknown.glance(0).values())).tolist() == [True, True]
+
+
+def test_of_two_thousand_batteries_every_second_one_is_looked_at() -> None:
+    traces = TraceFleet.from_recipe(
+        flatten([user(battery=flat(0.5), charging=[])]), FleetRecipe(devices=2000)
+    )
+    cells = Batteries(fleet([profile(battery=LARGE)], [100] * 2000), Replayed(traces, "any"))
+    for first, seen in ((0, 0.2), (1, 0.5)):
+        debts_j = np.zeros(2000)
+        debts_j[first::2] = 300.0
+        owe(cells, debts_j.tolist())
+        assert cells.glance(0) == pytest.approx({"battery_low": seen, "battery_median": seen})
 
 
 def test_zeros_of_a_large_fleet_take_no_memory_until_they_are_written() -> None:

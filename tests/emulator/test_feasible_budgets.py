@@ -141,6 +141,79 @@ def test_a_part_of_a_large_fleet_stands_for_it(monkeypatch) -> None:
     assert np.mean([energy_j for _, energy_j in drawn]) == pytest.approx(mean_j, rel=0.1)
 
 
+def test_a_part_with_just_as_many_as_are_asked_is_enough(monkeypatch) -> None:
+    """24 moments, 7 hours apart."""
+    asked = []
+    check_in = World.check_in
+    monkeypatch.setattr(World, "check_in", lambda w, t: asked.append((len(w.fleet), t)) or check_in(w, t))
+    monkeypatch.setattr("emulator.round.budgets.SAMPLE", 3)
+    feasible_rounds(five_phones(), RULES, Prober(), np.random.default_rng(0))
+    assert asked == [(3, 25_200 * 10**9 * i) for i in range(24)]
+
+
+def test_of_no_more_devices_than_stand_for_a_fleet_nothing_is_drawn(monkeypatch) -> None:
+    """100,000 stand for one more."""
+    whole = feasible_rounds(five_phones(), RULES, Prober(), np.random.default_rng(0))
+    monkeypatch.setattr("emulator.round.budgets.MOMENTS", 1)
+    asked = []
+    check_in = World.check_in
+    monkeypatch.setattr(World, "check_in", lambda w, t: asked.append(len(w.fleet)) or check_in(w, t))
+    large = world(fleet([profile()], [100] * 100_001))
+    feasible_rounds(large, RULES, Prober(), np.random.default_rng(0))
+    assert asked == [100_000]
+    monkeypatch.undo()
+    monkeypatch.setattr("emulator.round.budgets.SAMPLE", 5)
+    assert feasible_rounds(five_phones(), RULES, Prober(), np.random.default_rng(0)) == whole
+
+
+def phones_with(capacity_j: float, *levels: float) -> World:
+    people = [user(f"u{i}", battery=[(0, v), (86_400, v)], charging=[]) for i, v in enumerate(levels)]
+    phone = profile(battery=Battery(capacity_j=capacity_j, charge_w=5.0))
+    return world(fleet([phone], [100] * len(levels)), replay(people))
+
+
+def test_fewer_than_wanted_are_left_after_the_probe() -> None:
+    """With 2 J left two die of the probe; the third goes on for four epochs and an upload."""
+    place = phones_with(1000.0, 0.002, 0.002, 0.9)
+    found = feasible_rounds(place, RULES, Prober(), np.random.default_rng(0))
+    assert len(found) == 4
+    for costs in found:
+        assert costs[HONEST].time_s == pytest.approx(0.5 + 2 + 4 * 2 + 0.5, rel=1e-6)
+        assert costs[HONEST].energy_j == pytest.approx(2 + 2 + 0.25 + 5 * 3 + 0.25, rel=1e-6)
+        assert costs[Accounting.FREE].energy_j == pytest.approx(0.25 + 4 * 3 + 0.25, rel=1e-6)
+
+
+def test_nobody_is_left_after_the_probe() -> None:
+    """2, 1 and 1 J: 0.25 J in 0.5 s of download, then 1.5 W until the last has died."""
+    place = phones_with(4.0, 0.5, 0.25, 0.25)
+    for costs in feasible_rounds(place, RULES, Prober(), np.random.default_rng(0)):
+        assert costs[HONEST].time_s == pytest.approx(0.5 + 1.75 / 1.5, rel=1e-6)
+        assert costs[HONEST].energy_j == pytest.approx(2 + 1 + 1, rel=1e-6)
+
+
+class Measuring(FedAvg):
+    """Wants to know how well the model it sent did before training."""
+
+    needs = frozenset({"global_loss"})
+
+
+class MeasuringProber(Prober):
+    needs = Prober.needs | {"global_loss"}
+
+
+def test_a_loss_of_the_model_as_sent_takes_a_forward_pass_where_nothing_was_probed() -> None:
+    """A third of 2 s and of 3 J for each; a probe has measured it already. Who has no data does nothing."""
+    rules = RoundRules(rounds=5, k=2, candidates=2, local_epochs=5)
+    for selector, more in ((FedAvg(), 0), (Measuring(), 1), (Prober(), 0), (MeasuringProber(), 0)):
+        place = world(fleet([profile()], [100, 100]))
+        (costs, *_) = feasible_rounds(place, rules, selector, np.random.default_rng(0))
+        assert costs[HONEST].time_s == pytest.approx(11 + more * 2 / 3, rel=1e-6)
+        assert costs[HONEST].energy_j == pytest.approx(2 * (15.5 + more), rel=1e-6)
+    idle = world(fleet([profile()], [100, 0]))
+    (costs, *_) = feasible_rounds(idle, rules, FedAvg(), np.random.default_rng(0))
+    assert costs[HONEST].energy_j == pytest.approx(15.5 + 0.5, rel=1e-6)
+
+
 def test_where_few_may_train_the_whole_fleet_is_asked(monkeypatch) -> None:
     """Three of sixty are on a charger: a part of six has two of them once in a while."""
     monkeypatch.setattr("emulator.round.budgets.SAMPLE", 6)
@@ -149,8 +222,10 @@ def test_where_few_may_train_the_whole_fleet_is_asked(monkeypatch) -> None:
     one_j = feasible_rounds(
         world(fleet([profile(epoch_j=1.0)], [100] * 2)), RULES, FedAvg(), np.random.default_rng(0)
     )[0][HONEST].energy_j
-    found = feasible_rounds(place, RULES, FedAvg(), np.random.default_rng(0))
-    assert {round(costs[HONEST].energy_j, 6) for costs in found} == {round(one_j, 6)}
+    for seed in range(4):  # of some parts nobody ever is
+        found = feasible_rounds(place, RULES, FedAvg(), np.random.default_rng(seed))
+        assert {round(costs[HONEST].energy_j, 6) for costs in found} == {round(one_j, 6)}
+        assert len(found) == 4
 
 
 def test_recordings_that_end_give_the_moments_that_they_have() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from emulator.fleet.conditions import Ids
 from emulator.fleet.network import TransferSource
 from emulator.round.accounting import honest_time_s, round_costs, vanilla_cost
 from emulator.round.outcome import COSTS, Accounting, ClientCost, Fate, Reports, RoundCost, RoundOutcome
@@ -208,6 +209,50 @@ def test_forward_passes_over_some_samples() -> None:
     assert line.cost.probe_j == pytest.approx([0.5, 0.5, 0.01], rel=1e-6)
     line.forward(np.arange(3), "train")
     assert line.cost.train_s == pytest.approx([1 / 3, 2 / 3, 0.02 / 3], rel=1e-6)
+    line.forward(np.arange(3), "wait", samples=1)
+    assert line.cost.wait_s == pytest.approx([0.02 / 3] * 3, rel=1e-6)
+
+
+def test_who_is_late_when_the_round_closes_does_nothing_more() -> None:
+    """An epoch of 1 and one of 2 s; closed at 1 s, when an update that costs nothing could still be sent."""
+    line = line_of(sizes=[50, 100])
+    line.first_epoch(TWO, "train")
+    line.close_at(SECOND_NS, Fate.SURPLUS)
+    line.upload(TWO[1:])
+    assert line.under_way.tolist() == [True, False]
+    line.epochs(TWO, np.array([0, 0]), "train")
+    line.end(TWO, Fate.FINISHED)
+    assert line.fates() == (Fate.FINISHED, Fate.SURPLUS)
+    assert line.t_ns.tolist() == [SECOND_NS, 2 * SECOND_NS]
+    assert line.cost.upload_s.tolist() == line.cost.upload_j.tolist() == [0.0, 0.0]
+
+
+class Factors:
+    """On time and on power, one of each per device; those of a round are as at its beginning."""
+
+    def factors(self, t_ns: int, devices: Ids) -> tuple[Any, Any]:
+        hours = 1 + t_ns / 3600e9
+        return np.array([2.0, 0.5, 3.0])[devices] * hours, np.array([1.5, 4.0, 1.0])[devices]
+
+
+def test_factors_are_on_the_time_and_on_what_training_itself_draws() -> None:
+    """2 s and 3 J for 100 samples, and 1 W beside them for as long as it takes.
+
+    Twice as long at 1.5 times the power: 4 s, 9 J and 4 J. Half as long at four times: 1 s, 6 J and 1 J.
+    """
+    place = world(fleet([profile()], [100, 100, 50], energy="gross"))
+    place = replace(place, variation=Factors())
+    line = Timeline(place, np.arange(3), 0)
+    line.first_epoch(np.array([0, 1]), "probe")
+    assert line.cost.probe_s.tolist() == pytest.approx([4.0, 1.0, 0.0], rel=1e-6)
+    assert line.cost.probe_j.tolist() == pytest.approx([9 + 4, 6 + 1, 0.0], rel=1e-6)
+    line.epochs(np.array([1, 2]), np.array([9, 3, 2]), "train")
+    assert line.cost.train_s.tolist() == pytest.approx([0.0, 3.0, 6.0], rel=1e-6)
+    assert line.cost.train_j.tolist() == pytest.approx([0.0, 18 + 3, 9 + 6], rel=1e-6)
+    later = Timeline(place, np.array([0, 2]), 3600 * SECOND_NS)
+    later.first_epoch(TWO, "train")
+    assert later.cost.train_s.tolist() == pytest.approx([8.0, 6.0], rel=1e-6)
+    assert later.cost.train_j.tolist() == pytest.approx([18 + 8, 9 + 6], rel=1e-6)
 
 
 def test_epochs_are_each_ones_own() -> None:

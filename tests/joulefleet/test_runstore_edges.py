@@ -29,6 +29,7 @@ from joulefleet.runstore import (
     read_journal,
     salvage_run,
 )
+from joulefleet.runstore import journal as journals
 from joulefleet.runstore.folder import check_folder, open_plain, plain_opener, stays_inside
 from joulefleet.runstore.journal import cut_torn_line
 from joulefleet.runstore.run import RunLock, host_facts, is_locked, read_run
@@ -201,6 +202,34 @@ def test_a_line_that_is_no_object_is_named(tmp_path: Path) -> None:
     (tmp_path / "j.jsonl").write_text('[1]\n{"a": 1}\n')
     with pytest.raises(StorageError, match=r"j\.jsonl:1: not a JSON object"):
         list(read_journal(tmp_path / "j.jsonl"))
+
+
+def test_a_journal_may_hold_so_much_and_a_line_of_it_so_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three lines of 10 bytes, ends included."""
+    path, records = tmp_path / "j.jsonl", [{"a": 111}, {"b": 222}, {"c": 333}]
+    path.write_text("".join(json.dumps(one).replace(" ", "") + "\n" for one in records))
+    size = path.stat().st_size
+    line = size // 3
+    monkeypatch.setattr(journals, "RECORD_BYTES", size)
+    monkeypatch.setattr(journals, "JOURNAL_LINE_BYTES", line)
+    assert list(read_journal(path)) == records
+    monkeypatch.setattr(journals, "RECORD_BYTES", size - 1)
+    found = read_journal(path)
+    assert [next(found), next(found)] == records[:2]
+    with pytest.raises(StorageError, match=r"j\.jsonl:3: more than 0 MB of records"):
+        next(found)
+    path.write_bytes(path.read_bytes()[:-1])  # the last line is torn, and a limit of its length cuts it
+    assert list(read_journal(path)) == records[:2]
+    path.write_text('{"a":1}\n' + "x" * (line + 1) + "\n")
+    monkeypatch.setattr(journals, "RECORD_BYTES", 3 << 20)
+    with pytest.raises(StorageError, match=r"j\.jsonl:2: a line of 0 MB or more"):
+        list(read_journal(path))
+    monkeypatch.setattr(journals, "JOURNAL_LINE_BYTES", 1 << 20)
+    path.write_text("x" * (1 << 20))
+    with pytest.raises(StorageError, match=r"j\.jsonl:1: a line of 1 MB or more"):
+        list(read_journal(path))
 
 
 def test_a_torn_line_does_not_overwrite_what_a_link_leads_to(tmp_path: Path) -> None:
@@ -410,6 +439,15 @@ def test_what_is_listed(tmp_path: Path) -> None:
         "problem": "run.json is no plain file",
     }
     assert not odd.alive
+
+
+def test_notes_that_cannot_be_read_do_not_hide_a_run(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    with store.create("a", kind="bench") as run:
+        os.mkfifo(run.path / "notes.jsonl")
+    (found,) = store.list()
+    assert (found.state, found.tags) == ("complete", ())
+    assert found.problem.endswith("notes.jsonl: no plain file")
 
 
 def _bad(root: Path) -> Path:

@@ -14,6 +14,7 @@ import pytest
 from joulefleet.errors import StorageError
 from joulefleet.runstore import TableWriter, read_table, table_rows
 from joulefleet.runstore import table as tables
+from joulefleet.runstore.columns import Columns
 from joulefleet.runstore.table import (
     is_closed,
     iter_batches,
@@ -327,6 +328,15 @@ def test_empty_tables_keep_their_columns(tmp_path: Path) -> None:
         assert read_table(tmp_path, name).num_rows == 0
     (tmp_path / "v.arrows").write_bytes(b"")
     assert read_table(tmp_path, "v").num_columns == 0
+
+
+def test_an_empty_table_of_other_columns_is_refused(tmp_path: Path) -> None:
+    written(tmp_path).abandon()
+    written(tmp_path, name="u").close()
+    for name in ("t", "u"):
+        assert read_table(tmp_path, name, Columns(SCHEMA)).num_rows == 0
+        with pytest.raises(StorageError, match="has no column 'm'"):
+            read_table(tmp_path, name, Columns(pa.schema([("m", pa.int64())])))
 
 
 def test_what_is_no_parquet_is_damaged_and_what_is_gone_is_gone(tmp_path: Path) -> None:

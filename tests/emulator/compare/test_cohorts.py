@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from emulator.compare.load import compare_emulations
 from emulator.compare.metrics import classes_per_cohort
 from emulator.runs.batch import run
 from emulator.runs.learners import data_of
@@ -52,6 +53,8 @@ def test_a_count_by_hand(random_run: Result) -> None:
         chosen = clients[(clients["round"] == number) & clients["chosen"]]["device"]
         counts.append(len(set(np.concatenate([data.train.y[partition.shard(d)] for d in chosen]).tolist())))
     assert classes_per_cohort(random_run) == pytest.approx(np.mean(counts))
+    counted = compare_emulations(random_run.path, with_cohorts=True).comparison.cells["fedavg"]
+    assert counted["classes_per_cohort"].value.mean == pytest.approx(np.mean(counts))
     assert 1 < np.mean(counts) < 10
 
 

@@ -241,14 +241,15 @@ def test_runs_of_a_seed_that_rest_on_different_facts_are_told(fact: str) -> None
 def test_files_may_lie_elsewhere() -> None:
     """Their content is held against one another by its hash."""
 
-    def at(folder: str, name: str = "phones") -> FinishedRun:
+    def at(folder: str, name: str = "phones", other: str = "phone.json") -> FinishedRun:
         traces = TracesSection(source=f"{folder}/{name}", at_end="wrap")
-        fleet = FleetSection(profiles=(f"{folder}/pi.json",), traces=traces)
+        fleet = FleetSection(profiles=(f"{folder}/pi.json", f"{folder}/{other}"), traces=traces)
         record = EmulationRecord(scenario=Scenario(name="s", fleet=fleet), seed=0, facts={})
         return replace(loaded(folder, [0.5]), result=Result(Path(), record))
 
     assert not unequal([at("here"), at("/there")])
-    assert "scenarios differ (fleet)" in unequal([at("here"), at("here", "others")])[0]
+    for changed in (at("here", "others"), at("here", other="tablet.json")):
+        assert "scenarios differ (fleet)" in unequal([at("here"), changed])[0]
 
 
 def test_the_target_is_of_the_runs_that_were_tested() -> None:

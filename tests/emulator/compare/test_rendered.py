@@ -10,6 +10,7 @@ import pytest
 
 from device_agents.workloads import ACCURACY, Metric
 from emulator.compare.load import ComparedRuns
+from emulator.compare.metrics import Spending
 from emulator.compare.render import (
     aligned,
     as_csv,
@@ -150,6 +151,18 @@ def test_notes_count_the_tests_that_were_made() -> None:
     assert pairs == f"p (Holm), 2 tests of named pairs, {tail} 0.125"
     assert smallest_note(5, 1, "of some") == f"p (Holm), 1 test of some, {tail} 0.0625"
     assert len(notes(compared(references=(), pairs={"accuracy": {}}))) == 3
+
+
+def test_notes_tell_the_budgets_that_were_given() -> None:
+    until = "for the model after the last tested round within it"
+    for within, told in (
+        (Spending(1500.0, None), f"energy budget 1500 J, {until}"),
+        (Spending(None, 90.5), f"time budget 90.5 s of R_T, {until}"),
+        (Spending(2e7, 60.0), f"energy budget 2e+07 J, time budget 60 s of R_T, {until}"),
+    ):
+        found = notes(replace(compared(), within=within))
+        assert found[:1] + found[2:] == notes(compared())
+        assert found[1] == told
 
 
 def test_text_is_aligned_and_begins_with_what_a_reader_has_to_know() -> None:

@@ -147,6 +147,18 @@ def test_another_task_in_every_quantity() -> None:
     assert scale_task([was], "mnist-lenet5", 100) == scale_samples(was, 100)
 
 
+def test_the_worst_of_the_published_errors_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = reference_facts()
+    unlike = facts.speed.model_copy(
+        update={"log_sd": {"convolution": 0.5, "depthwise": 0.9, "recurrent": 0.7}}
+    )
+    monkeypatch.setattr(
+        "harness.profiles.scale.reference_facts", lambda: facts.model_copy(update={"speed": unlike})
+    )
+    found = scale_task([profile()], "cifar10-resnet18").epoch.duration_s
+    assert found.factor_95 == pytest.approx(math.exp(Z * math.hypot(0.9, 0.01 / Z)), rel=1e-9)
+
+
 TASKS = ("mnist-lenet5", "tinyimagenet-shufflenetv2", "cifar10-resnet18")
 """By arithmetic; the second is nearer to the third."""
 
