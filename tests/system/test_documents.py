@@ -50,6 +50,13 @@ def test_headings_that_are_linked_are_there() -> None:
                 assert heading in _anchors(page.parent / target if target else page), f"{page}: #{heading}"
 
 
+def test_no_page_has_marks_of_an_unfinished_merge() -> None:
+    """In Python files the linter sees them; pages have had some."""
+    for page in [*PAGES, REPOSITORY / "CHANGELOG.md"]:
+        marks = re.findall(r"^(?:<{7}|={7}|>{7})(?: .*)?$", page.read_text(encoding="utf-8"), re.MULTILINE)
+        assert not marks, f"{page}: {marks}"
+
+
 def test_paths_that_are_named_are_there() -> None:
     for page in PAGES:
         for path in re.findall(rf"`((?:{FOLDERS})/[\w./-]*)`", page.read_text(encoding="utf-8")):
