@@ -13,16 +13,33 @@ RESULTS = REPOSITORY / "docs" / "results"
 PAGE: dict[str, Any] = runpy.run_path(str(RESULTS / "budget.py"))
 
 
+PAGES = {PAGE["DATA"]: "budget-digits.md", PAGE["MNIST"]: "budget-mnist.md"}
+
+
 @pytest.mark.parametrize(
-    ("scenario", "data"), [*((one, PAGE["DATA"]) for one in PAGE["WORLDS"]), (PAGE["STATIC"], PAGE["OTHERS"])]
+    ("scenario", "data", "page"),
+    [
+        *((one, PAGE["DATA"], "budget-digits.md") for one in PAGE["WORLDS"]),
+        (PAGE["STATIC"], PAGE["OTHERS"], "budget-digits.md"),
+        (PAGE["WEEK"], PAGE["MNIST"], "budget-mnist.md"),
+    ],
 )
-def test_every_number_against_the_control_is_recomputed_from_the_data(scenario: str, data: str) -> None:
-    assert PAGE["table"](scenario, data) in (RESULTS / "budget-digits.md").read_text(encoding="utf-8")
+def test_every_number_against_the_control_is_recomputed_from_the_data(
+    scenario: str, data: str, page: str
+) -> None:
+    assert PAGE["table"](scenario, data) in (RESULTS / page).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("table", [pytest.param("pairs", marks=pytest.mark.campaign), "penalties"])
-def test_what_is_said_of_fedrank_is_recomputed_from_the_data(table: str) -> None:
-    assert PAGE[table]() in (RESULTS / "budget-digits.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("table", "data"),
+    [
+        pytest.param("pairs", PAGE["DATA"], marks=pytest.mark.campaign),
+        ("pairs", PAGE["MNIST"]),
+        *(("penalties", data) for data in PAGES),
+    ],
+)
+def test_what_is_said_of_fedrank_is_recomputed_from_the_data(table: str, data: str) -> None:
+    assert PAGE[table](data) in (RESULTS / PAGES[data]).read_text(encoding="utf-8")
 
 
 def test_the_figure_is_that_of_the_data() -> None:
