@@ -69,6 +69,7 @@ def test_every_column_of_a_comparison(tmp_path: Path) -> None:
         assert f"\n| {column} |" in text, title
 
 
+@pytest.mark.timeout(600)
 def test_the_table_that_is_read_is_the_one_that_is_printed(tmp_path: Path) -> None:
     text = (REPOSITORY / "docs" / "comparing.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"emulate quick --selector (\S+) --seeds 0-4", text)

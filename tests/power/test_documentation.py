@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from harness.cli.meter.commands import meter
+from power.emulated.faults import FaultKind
+from power.emulated.hvpm import variant as hvpm
+from power.emulated.lvpm import variant as lvpm
 from power.emulated.options import _SIGNALS, parse_signal
 from power.meters.ina219 import Ina219Options
 from power.meters.ina219_csv import Ina219CsvOptions
@@ -55,6 +59,14 @@ def test_every_signal() -> None:
             assert f"`{name}`" in settings, (kind, name)
         if kind not in ("process", "recording"):
             parse_signal(example)
+
+
+def test_every_option_variant_and_fault_of_an_emulated_meter() -> None:
+    words = {*lvpm._WORDS, *hvpm._WORDS, *CsvFormat, *FaultKind}
+    assert {word for word in words if f"`{word}`" not in EMULATED} == set()
+    options = {option for parameter in meter.commands["emulate"].params for option in parameter.opts}
+    common = {"--json", "--verbose", "-v", "kind"}
+    assert {option for option in options - common if f"`{option}" not in EMULATED} == set()
 
 
 def test_the_program_runs(tmp_path: Path) -> None:
