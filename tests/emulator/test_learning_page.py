@@ -35,6 +35,7 @@ def model():
 """
 
 
+@pytest.mark.timeout(600)
 def test_the_tutorial_leads_to_a_page_of_results_in_five_minutes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
