@@ -30,7 +30,7 @@ from selenium.webdriver.chrome.service import Service
 from harness.demo.local_bench import QUICK, local_bench
 
 HERE = Path(__file__).resolve().parent
-COLOURS = 128
+COLOURS = 256
 RESUMED = 3
 TIMING = """
 [timing]

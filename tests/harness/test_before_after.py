@@ -244,7 +244,9 @@ def test_history_and_names(
     assert "+20 %" in text or "-17 %" in text, "two runs may begin within one second"
     answer = re.search(r'class="answers"><li>(.*?)</li>', page.read_text())
     assert answer is not None
-    assert re.search(r"a clear change of epoch.gross_j, (\+20|-17) % \[[+-]\d+, [+-]\d+\]", answer[1])
+    assert re.search(
+        r"a clear change of the energy of an epoch, (\+20|-17) % \[[+-]\d+, [+-]\d+\]", answer[1]
+    )
     out = tmp_path / "out"
     told(capsys, "profile", "export", "--root", root, "--out", out)
     assert len(list(out.iterdir())) == 2, "a device that was measured twice"

@@ -30,9 +30,10 @@ const labCharts = (() => {
 
   // Lowest and highest power as one filled line.
   const powerChart = (place, { stages = () => [], colors = ["#0072b2"], names = [""], plugins = [], selects } = {}) => {
+    const value = (u, watts) => (watts == null ? "" : Number(watts.toPrecision(4)).toString()); // while the mouse is over it
     const series = colors.flatMap((color, i) => [
-      { label: `${names[i]}highest W`, stroke: color, width: 1.2, points: { show: false } },
-      { label: `${names[i]}lowest W`, stroke: color, width: 1.2, points: { show: false } },
+      { label: `${names[i]}highest W`, value, stroke: color, width: 1.2, points: { show: false } },
+      { label: `${names[i]}lowest W`, value, stroke: color, width: 1.2, points: { show: false } },
     ]);
     const plot = new uPlot({
       width: place.clientWidth || 600, height: 260, scales: { x: { time: false } }, axes: axes("seconds", "watts"),

@@ -12,22 +12,38 @@ from harness.report.page import Page, Section, Table
 from harness.results.history import HistoryRow
 from joulefleet.interval import Scale
 from joulefleet.provenance import weakest
-from joulefleet.rounding import signed
 
 UNITS = {"s": "s", "j": "J", "w": "W"}
+PHASES = {"probe": "the first epoch", "epoch": "an epoch", "round": "a round",
+          "download": "a download", "upload": "an upload"}  # fmt: skip
+MEASURES = {"duration_s": "the time", "gross_j": "the energy", "net_j": "the energy above idle",
+            "marginal_j": "the marginal energy"}  # fmt: skip
 
 
 def write_history_page(rows: Sequence[HistoryRow], place: str, out: Path) -> Path:
     """Store the page; replaces an older one."""
     device = rows[0].stored.profile.device
     groups = [list(group) for _, group in groupby(rows, key=lambda row: row.stored.profile.label)]
+    runs = len({row.stored.run for row in rows})
     page = Page(
         f"History of {device}",
-        f"{place} in {len({row.stored.run for row in rows})} runs, the newest against the oldest.",
+        f"{_sentence(_words(place))} ({place}) in {runs} runs, the newest against the oldest.",
         [_section(group, place) for group in groups],
         answers=[_answer(group, place) for group in groups],
     )
     return page.write(out, replace=True)
+
+
+def _words(place: str) -> str:
+    """``the energy of an epoch`` for ``epoch.gross_j``."""
+    phase, _, measure = place.partition(".")
+    if phase in PHASES and measure in MEASURES:
+        return f"{MEASURES[measure]} of {PHASES[phase]}"
+    return f"the {place.removesuffix('_w').replace('_', ' ')}"
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _answer(group: Sequence[HistoryRow], place: str) -> str:
@@ -38,10 +54,9 @@ def _answer(group: Sequence[HistoryRow], place: str) -> str:
         return f"{what}: one run, nothing to compare."
     change = compare_profiles(first.profile, last.profile).change(place)
     if change is None or not change.ratio.known:
-        return f"{what}: the intervals are too wide to tell whether {place} changed."
+        return f"{what}: the intervals are too wide to tell whether {_words(place)} changed."
     word = "a clear change" if change.clear else "no clear change"
-    low, mean, high = ((v - 1) * 100 for v in (change.ratio.low, change.ratio.mean, change.ratio.high))
-    return f"{what}: {word} of {place}, {signed(mean)} % [{signed(low)}, {signed(high)}]."
+    return f"{what}: {word} of {_words(place)}, {change.percent_text()}."
 
 
 def _section(group: Sequence[HistoryRow], place: str) -> Section:
@@ -52,7 +67,7 @@ def _section(group: Sequence[HistoryRow], place: str) -> Section:
         f"{_date(row)} {row.stored.id}": [row.quantity.on(Scale.LOG) if row.quantity else None]
         for row in group
     }
-    plot = DotPlot(f"{place} by run", ["run"], dots, unit, origin.value)
+    plot = DotPlot(f"{_sentence(_words(place))} by run", ["run"], dots, unit, origin.value)
     table_rows = [
         [_date(row), row.quantity.on(Scale.LOG).plus_minus() if row.quantity else "not measured",
          str(row.quantity.n if row.quantity else "-"), row.stored.run or row.stored.place, row.stored.id,

@@ -52,7 +52,12 @@ def sweep_answers(summaries: Sequence[VariantSummary]) -> list[str]:
             said = [
                 _saving(swept.quantity, *end) for end in (ends[:1] if len(ends) == 1 else [ends[0], ends[-1]])
             ]
-            found.append(f"{shown_name(method)}: early exit saves {'; '.join(said)}, every probe counted.")
+            honest = [vanilla.savings[Accounting.HONEST] for _, vanilla in (ends[0], ends[-1])]
+            known = all(one.time.known and one.energy.known for one in honest)
+            few = "" if known else " (too few seeds for an interval)"
+            found.append(
+                f"{shown_name(method)}: early exit saves {'; '.join(said)}, every probe counted{few}."
+            )
     return found
 
 
