@@ -344,7 +344,7 @@ def test_recordings_of_two_runs_are_both_drawn(
     tmp_path: Path, require_program: Callable[[str, str], str]
 ) -> None:
     """Their samples are reduced to other moments, so neither has a value at those of the other."""
-    paths = []
+    paths: list[str] = []
     for name, samples in (("one", 9_000), ("two", 7_001)):
         with RunStore(tmp_path / "runs").create(name, kind="bench") as run:
             recording(run.path / "jobs" / "0001_board_x_rep1", [np.full(samples, 1.0 + len(paths))])

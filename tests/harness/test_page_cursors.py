@@ -97,8 +97,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     noisy: dict[str, Any] = {"gain_rel": 0.001, "noise_w": 0.05, "rng": rng}
     with RunStore(tmp_path_factory.mktemp("runs")).create("cursors", kind="bench") as made:
         jobs = made.path / "jobs"
-        write(jobs / FIRST, one_round([1.0, 0.9]), silent_ns=round(SILENT_S * 1e9), **noisy)
-        write(jobs / SECOND, one_round([0.7, 0.6], train_w=5.0, load_w=2.0), **noisy)
+        write(jobs / FIRST, one_round([1.0, 0.9, 0.8]), silent_ns=round(SILENT_S * 1e9), **noisy)
+        write(jobs / SECOND, one_round([0.7, 0.6, 0.5], train_w=5.0, load_w=2.0), **noisy)
         capture_with_a_gap(jobs / GAP)
     (made.path / "report.html").write_text(bench_page(StoredRun(made.path)).html(), encoding="utf-8")
     return made.path
@@ -203,11 +203,14 @@ def test_two_recordings_begin_together(page: WebDriver) -> None:
     levels = {
         ("probe 1", FIRST): {-0.05: 1.5, 0.05: 3.0, 0.95: 3.0, 1.05: 1.0},
         ("probe 1", SECOND): {-0.05: 2.0, 0.05: 5.0, 0.65: 5.0, 0.75: 1.0},
+        ("epoch 3", FIRST): {-0.05: 3.0, 0.75: 3.0, 0.85: 2.0},
+        ("epoch 3", SECOND): {-0.05: 5.0, 0.45: 5.0, 0.55: 2.0},
         ("upload", FIRST): {-0.05: 3.0, 0.05: 2.0, 0.25: 2.0, 0.35: 0.8},
         ("upload", SECOND): {-0.05: 5.0, 0.05: 2.0, 0.25: 2.0, 0.35: 0.8},
     }
     for phase, one, other in (
         ("probe 1", FIRST, SECOND),
+        ("epoch 3", FIRST, SECOND),
         ("upload", FIRST, SECOND),
         ("upload", SECOND, FIRST),
     ):
