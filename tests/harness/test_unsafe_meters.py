@@ -143,6 +143,7 @@ def inventory(*configs: MeterConfig) -> str:
     for name, config in zip(("pi", "phone", "far", "left"), configs, strict=False):
         text += (
             f'\n[devices.{name}]\nhost = "127.0.0.1"\nport = 9\nuser = "nobody"\n'
+            f'state = ".joulefleet-{name}"\n'
             f'[devices.{name}.meter]\nkind = "{config.kind}"\nport = "{config.port}"\n'
             f"voltage_v = 4.0\nvoltage_max_v = {config.voltage_max_v}\ncurrent_limit_a = 3.0\n"
         )
