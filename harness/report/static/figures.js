@@ -123,7 +123,7 @@ const figures = (() => {
     place.classList.add("plain");
     // On a phone the picture is drawn smaller, not shrunk: its text stays as large as the page's.
     const narrow = place.clientWidth > 0 && place.clientWidth < 560;
-    const width = narrow ? 400 : 900, height = narrow ? 340 : 400, left = narrow ? 46 : 70, right = narrow ? 92 : 150, top = 14, bottom = 46;
+    const width = narrow ? 400 : 900, height = narrow ? 340 : 400, left = narrow ? 46 : 70, right = narrow ? 102 : 160, top = 14, bottom = 46;
     const range = key => {
       const all = chart.points.flatMap(p => p[key]).filter(x => x != null);
       const low = Math.min(...all), high = Math.max(...all), pad = (high - low || Math.abs(high) || 1) * 0.08;
@@ -157,7 +157,8 @@ const figures = (() => {
       const at = Math.max(py(y) + 4, lowest + 15);
       lowest = at;
       svg(picture, "line", { x1: px(x), y1: py(y), x2: width - right + 6, y2: at - 4, stroke: color, class: "leader" });
-      svg(picture, "text", { x: width - right + 10, y: at, class: "name", fill: color }, p.label);
+      svg(picture, "path", { d: shapes[p.shape], transform: `translate(${width - right + 14} ${at - 4}) scale(.75)`, fill: color, class: "key" });
+      svg(picture, "text", { x: width - right + 23, y: at, class: "name" }, p.label);
     });
   };
 
