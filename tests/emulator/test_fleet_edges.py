@@ -8,6 +8,7 @@ import pytest
 from emulator.fleet.battery_debt import between
 from emulator.fleet.conditions import NEVER_NS, AlwaysThere, Replayed
 from emulator.fleet.interference import OwnCurves
+from emulator.fleet.motion import Motion
 from emulator.fleet.network import Network, TransferSource
 from emulator.fleet.slowdown import Computation, Progress, compute, steady
 from emulator.fleet.state import FleetState
@@ -420,3 +421,23 @@ def test_work_ends_at_the_first_nanosecond_by_which_it_is_done() -> None:
     assert (beside.end_ns - 10 * SECOND_NS).tolist() == [1_000_000_000, 857_142_858]
     assert beside.loaded_s is not None
     assert beside.loaded_s == pytest.approx([1.0, 6 / 7], rel=1e-8)
+
+
+def test_who_came_and_went_is_still_known_after_a_stop() -> None:
+    """The second goes and the third comes; the second left its work; batteries of the last and the first."""
+    seen = Motion(5)
+    seen.check_in(np.array([True, True, False, False, True]), np.array([4]))
+    seen.ended(np.array([1]), np.array([0]))
+    seen.check_in(np.array([True, False, True, False, True]), np.array([], np.int64))
+    counts = {"devices_changed": 2, "devices_left": 1, "devices_low": 2}
+    assert seen.counts() == counts
+    state, other = seen.state_dict(), Motion(5)
+    other.load_state_dict(state)
+    seen.check_in(np.zeros(5, bool), np.arange(5))
+    assert seen.counts() == {"devices_changed": 4, "devices_left": 1, "devices_low": 5}
+    assert other.counts() == counts
+    other.ended(np.array([3, 4]), np.array([4]))
+    assert other.counts() == counts | {"devices_left": 3}
+    third = Motion(5)
+    third.load_state_dict(state)
+    assert third.counts() == counts

@@ -7,6 +7,7 @@ import pytest
 
 from emulator.fleet.batteries import Batteries
 from emulator.fleet.hashed import normals, stream_key, uniforms
+from emulator.fleet.network import TransferSource
 from emulator.fleet.variation import Registration, Variation, autoregression
 from emulator.round.budgets import lone_rounds
 from emulator.round.outcome import COSTS, Accounting, ClientCost, Reports, RoundCost, RoundOutcome
@@ -47,6 +48,27 @@ def test_lone_rounds_a_few_devices_at_a_time(monkeypatch: pytest.MonkeyPatch) ->
     assert found.comm_s.tolist() == [1.0] * 5
     assert found.comm_j.tolist() == [0.5] * 5
     assert lone_rounds(place, 1, 0, np.array([5, 1])).duration_s.tolist() == [11.0, 1.0]
+
+
+def test_a_part_keeps_the_transfers_of_its_devices_as_measured_and_as_recorded() -> None:
+    """A model of 1 MB: 1, 2 and 4 s as measured, at half a watt; 1, 2 and 4 Mbit/s down, twice that up."""
+    phones = [profile(device=f"d{i}", transfer_s=s) for i, s in enumerate((1.0, 2.0, 4.0))]
+    people = [user(n, rates=[(0, r * 1e6, 2 * r * 1e6)]) for n, r in {"a": 1, "b": 2, "c": 4}.items()]
+    state = fleet(phones, [100] * 3)
+    measured = np.array([1.0, 2.0, 4.0])[state.profile]
+    for devices in (np.array([2]), np.array([0, 2]), np.array([1, 2])):
+        now_ns, some = np.zeros(len(devices), np.int64), np.arange(len(devices))
+        part = world(state, replay(people)).some(devices)
+        assert part.network.download(now_ns, some).duration_s.tolist() == measured[devices].tolist()
+        assert part.network.upload(now_ns, some).energy_j.tolist() == (measured[devices] / 2).tolist()
+        traced = world(state, replay(people), link=TransferSource.TRACE, model_bytes=1_000_000).some(devices)
+        recorded = 8 / np.array([1.0, 2.0, 4.0])[devices]
+        assert traced.network.download(now_ns, some).duration_s.tolist() == pytest.approx(recorded.tolist())
+        assert traced.network.upload(now_ns, some).duration_s.tolist() == pytest.approx(
+            (recorded / 2).tolist()
+        )
+        # Its radio draws what it drew on the bench.
+        assert traced.network.upload(now_ns, some).energy_j.tolist() == pytest.approx((recorded / 4).tolist())
 
 
 def test_batteries_a_few_devices_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

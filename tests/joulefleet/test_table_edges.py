@@ -432,6 +432,20 @@ def test_packed_batches_and_dictionaries_are_none_of_ours(tmp_path: Path, compre
         readable_batch(pa.ipc.read_message(batch.schema.serialize()), batch.schema)
 
 
+@pytest.mark.parametrize("words", [None, {"a": "b"}, {"key": "x" * 50, "other": "y" * 7}])
+@pytest.mark.parametrize("columns", [1, 5])
+def test_packed_or_not_whatever_else_a_header_says(columns: int, words: dict[str, str] | None) -> None:
+    batch = pa.RecordBatch.from_pydict({f"c{i}": list(range(1000)) for i in range(columns)})
+    for packed in (None, "lz4"):
+        sink, options = pa.BufferOutputStream(), pa.ipc.IpcWriteOptions(compression=packed)
+        with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+            writer.write_batch(batch, custom_metadata=words)
+        messages = pa.ipc.MessageReader.open_stream(sink.getvalue())
+        messages.read_next_message()  # the schema
+        header = messages.read_next_message().metadata.to_pybytes()
+        assert tables._is_packed(header) is (packed is not None)
+
+
 @pytest.mark.parametrize("columns", [1, 2, 5])
 def test_a_header_that_cannot_be_read_counts_as_packed(columns: int) -> None:
     batch = pa.RecordBatch.from_pydict({f"c{i}": [1, 2] for i in range(columns)})

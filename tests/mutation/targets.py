@@ -93,6 +93,12 @@ _ADDED = (
     "emulator/compare/render,emulator/compare/titles"
 )
 
+_READ = (
+    "emulator/round/timeline,emulator/round/budgets,emulator/compare/load,emulator/compare/table,"
+    "emulator/fleet/batteries,joulefleet/runstore/table"
+)
+"""Modules whose mutants were all read before tests were written."""
+
 DEVELOPMENT: tuple[tuple[int, int, str], ...] = (
     (1, 223, ""),
     (2, 83, "power"),
@@ -113,6 +119,8 @@ DEVELOPMENT: tuple[tuple[int, int, str], ...] = (
     (8, 121, ""),
     (2, 37, _ADDED),
     (0, 1000, "harness/profiles/difference,emulator/compare/render,emulator/compare/titles"),
+    (104, 200, ""),
+    (9, 2000, _READ),
 )
 """Samples whose survivors tests were written after: seed, count and modules. Counts are as large as it takes
 to hold what was drawn before modules were added."""

@@ -75,6 +75,7 @@ def table(accuracy: list[float], profiling_j: float = 0.0) -> pd.DataFrame:
         (30.0, 0.0, 0.3),
         (30.0, 5.0, 0.4),
         (9.0, 0.0, math.nan),
+        (40.0, 0.0, 0.5),
         (99.0, 0.0, 0.5),
     ],
 )
@@ -92,6 +93,9 @@ def test_the_accuracy_that_time_buys_where_not_every_round_is_tested() -> None:
     found = run_metrics(rounds, 0.9, Accounting.HONEST, within=Spending(time_s=7.0))
     assert found.accuracy_within_time == 0.2
     assert found.spent_less == ()
+    for time_s, ended_before in ((8.0, ()), (8.1, ("time",))):
+        found = run_metrics(rounds, 0.9, Accounting.HONEST, within=Spending(time_s=time_s))
+        assert found.spent_less == ended_before
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])

@@ -74,6 +74,9 @@ def test_who_did_not_finish_or_was_not_chosen_does_not_count(random_run: Result,
     edit_table(folder, "clients", first_alone)
     firsts = random_run.clients.groupby("round")["device"].first()
     assert classes_per_cohort(Result(folder, random_run.record)) == np.mean([held[d] for d in firsts])
+    # Nor does who was profiled before the first round.
+    edit_table(folder, "clients", lambda clients: clients.assign(round=clients["round"] - 1))
+    assert classes_per_cohort(Result(folder, random_run.record)) == np.mean([held[d] for d in firsts[1:]])
 
 
 def test_the_coverage_oracle_covers_more(random_run: Result, tmp_path: Path) -> None:

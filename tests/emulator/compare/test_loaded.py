@@ -50,7 +50,7 @@ def test_only_the_bench_is_named_and_only_beside_emulations() -> None:
     "alike",
     [
         {"name": "t"}, {"seeds": (7,)}, {"selector": {"name": "oort"}}, {"checkpoint_every": 7},
-        {"trainer": {"workers": 3}},
+        {"trainer": {"workers": 3}}, {"code": {"own.py": "0" * 64}},
     ],
 )  # fmt: skip
 def test_what_decides_nothing_may_differ(alike: dict[str, Any]) -> None:

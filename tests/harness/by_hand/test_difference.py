@@ -33,6 +33,11 @@ def near(*values: float) -> Any:
     return pytest.approx(values, rel=1e-6, abs=1e-12)
 
 
+def test_what_is_left_of_rounding_is_no_change_and_a_millionth_is_one() -> None:
+    for after, said in ((1 + 1e-9, "+0 %"), (1 - 1e-9, "+0 %"), (1 + 1e-6, "+0.0001 %"), (0.8, "-20 %")):
+        assert QuantityChange("x", of(1.0, None), of(after, None)).percent_text() == said
+
+
 def test_one_session_has_repetitions_an_instrument_and_a_rest() -> None:
     quantity = of(n=4, sd=0.2, sessions=1, instrument_half_width_95=0.3)
     repeated = T95[3] * 0.2 / 2

@@ -193,12 +193,13 @@ def test_gaps_of_equal_length_are_summed_and_averages_have_their_own_rule(tmp_pa
     for first in range(0, 200, 22):
         parts.append(block(rng.gamma(1.0, 0.3, 20), first_index=first, dropped_before=first - end))
         end = first + 20
-    parts.append(block([0.3, 0.4, 0.2, 0.3, 0.1], first_index=end))  # nothing is lost before it
+    parts.append(block([0.3, 0.4, 0.2, 0.3, 0.1], first_index=end + 4))  # a pause, in which nothing is lost
     recording = write_recording(tmp_path, parts, facts={AVERAGES_FACT: True})
-    (found,) = measure_windows(recording, [span(0, 196)], sync_uncertainty_s=0.0, policy=ANY_LOSS)
     pool = [(4.0 * part.current_a.astype(float)).tolist() for part in parts[:4]]
-    expected = math.sqrt(slow_loss_j2(pool, 2, [0.002] * 8, averages=True))
-    assert found.loss_j == pytest.approx(expected, rel=1e-9)
+    for end_ms, gaps in ((196, 8), (226, 9)):
+        (found,) = measure_windows(recording, [span(0, end_ms)], sync_uncertainty_s=0.0, policy=ANY_LOSS)
+        expected = math.sqrt(slow_loss_j2(pool, 2, [0.002] * gaps, averages=True))
+        assert found.loss_j == pytest.approx(expected, rel=1e-9)
 
 
 def ramp(folder: Path, **facts: bool) -> Recording:
