@@ -112,7 +112,7 @@ def power_chart(job: JobCapture, max_points: int, max_cells: int = MAX_CELLS) ->
     recording = job.capture.recording
     found = decimate(recording, max_points)
     t_ns, power_w = _with_holes(found.t_ns, found.power_w, gaps_ns(recording, MAX_HOLES))
-    cells = cursor_cells(recording, found, max_cells)
+    cells = cursor_cells(recording, max_cells)
     title = "Power of the device"
     if not found.is_complete:
         title += f", decimated from {found.n_samples:,} samples (lowest and highest of every stretch)"

@@ -15,13 +15,11 @@ import numpy as np
 
 from harness.report.charts import plain_numbers
 from power import Window
-from power.energy import MeasuredWindow, error_factors, measure_windows
+from power.energy import EnergyIndex, MeasuredWindow, error_factors, measure_windows
 from power.recording import Recording
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from harness.results.decimate import Decimated
 
 MAX_CELLS = 400
 """Of one trace: cursors stop at their edges."""
@@ -68,20 +66,18 @@ class CursorCells:
         }
 
 
-def cursor_cells(recording: Recording, shown: Decimated, max_cells: int = MAX_CELLS) -> CursorCells | None:
+def cursor_cells(recording: Recording, max_cells: int = MAX_CELLS) -> CursorCells | None:
     """Cut a recording into cells of equal length; None if it has too few samples."""
-    if len(shown.t_ns) < 2 or max_cells < 2:
+    if recording.record.n_samples < 2 or max_cells < 2:
         return None
-    first_ns, last_ns = int(shown.t_ns[0]), int(shown.t_ns[-1])
+    index = EnergyIndex(recording)
+    first_ns, last_ns = int(index.first_ns[0]), int(index.last_ns[-1])
     # Whole microseconds: what the page shows is then just what the command line is given.
     edges_us = np.unique(np.linspace(0, (last_ns - first_ns) // 1000, max_cells + 1).astype(np.int64))
     edges_ns = first_ns + 1000 * edges_us
     windows = [Window(int(a), int(b)) for a, b in pairwise(edges_ns)]
     measured = measure_windows(recording, windows, sync_uncertainty_s=0.0)
-    cell = np.clip(np.searchsorted(edges_ns, shown.t_ns, side="right") - 1, 0, len(windows) - 1)
-    low_w, high_w = np.full(len(windows), np.inf), np.full(len(windows), -np.inf)
-    np.minimum.at(low_w, cell, shown.power_w)
-    np.maximum.at(high_w, cell, shown.power_w)
+    low_w, high_w = _extremes_w(recording, edges_ns)
     factors = error_factors(recording.info.accuracy)
     ranges = len(recording.info.accuracy.current)
     return CursorCells(
@@ -92,3 +88,17 @@ def cursor_cells(recording: Recording, shown: Decimated, max_cells: int = MAX_CE
         high_w,
         factors[: 2 * ranges + 2 + ranges + 1],
     )
+
+
+def _extremes_w(
+    recording: Recording, edges_ns: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The lowest and highest power of each cell, of all its samples: what is drawn has only some of them."""
+    low_w, high_w = np.full(len(edges_ns) - 1, np.inf), np.full(len(edges_ns) - 1, -np.inf)
+    for block in recording.blocks():
+        power_w = block.current_a.astype(np.float64) * block.voltage_v
+        starts = np.append(0, np.searchsorted(block.t_ns, edges_ns[1:-1]))
+        held = np.flatnonzero(np.diff(starts, append=len(power_w)))
+        low_w[held] = np.minimum(low_w[held], np.minimum.reduceat(power_w, starts[held]))
+        high_w[held] = np.maximum(high_w[held], np.maximum.reduceat(power_w, starts[held]))
+    return low_w, high_w
